@@ -1,0 +1,60 @@
+# One command each; every target makes the environment it needs in .venv by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# tests run in as many processes as there are cores, each with one thread
+JOBS ?= auto
+
+.PHONY: demo test check bench docs lock clean
+
+demo: $(VENV)/.demo
+	$(BIN)/equable demo
+
+test: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+check: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+
+# An extra is installed once, and again when pyproject.toml or constraints.txt change.
+# Bytecode is compiled at install, so that the first start is as quick as the second.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[train,report]'
+	$(BIN)/python -m compileall -q src
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(PIP) -e '.[test]'
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.test
+	$(PIP) -e '.[lint]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.test
+	$(PIP) -e '.[docs]'
+	touch $@
+
+# Needs uv; torch is pinned to a release with CPU wheels, and GPU packages are left to the platform.
+lock:
+	printf 'torch==2.13.0\n' > $(VENV)/torch.in
+	uv pip compile --universal --no-config -p 3.11 pyproject.toml $(VENV)/torch.in --all-extras \
+		--no-annotate --no-header --no-emit-index-url \
+		| grep -vE '^(nvidia-|triton|cuda-)' \
+		| sed '1i # Versions the tests and the stored results were made with; made by `make lock`.' > constraints.txt
+
+clean:
+	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,48 @@
+"""equable: confidences that mean what they say on every task of a class-incremental classifier.
+
+Everything public hangs off this module and is imported on first use (PEP 562), so that
+``import equable`` costs little more than ``import numpy``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# name → module that defines it
+_PUBLIC = {
+    "Outputs": "equable.outputs",
+    "Uncalibrated": "equable.calibrators",
+    "TemperatureScaling": "equable.calibrators",
+    "EnsembleTemperatureScaling": "equable.calibrators",
+    "ParametrizedTemperatureScaling": "equable.calibrators",
+    "DATS": "equable.calibrators",
+    "CALIBRATORS": "equable.calibrators",
+    "load": "equable.calibrators",
+}
+_SUBMODULES = ("calibrators", "errors", "metrics", "outputs", "scenarios", "training", "benchmark", "integrations")
+
+__all__ = ["__version__", "metrics", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from equable import metrics as metrics
+    from equable.calibrators import CALIBRATORS as CALIBRATORS
+    from equable.calibrators import DATS as DATS
+    from equable.calibrators import EnsembleTemperatureScaling as EnsembleTemperatureScaling
+    from equable.calibrators import ParametrizedTemperatureScaling as ParametrizedTemperatureScaling
+    from equable.calibrators import TemperatureScaling as TemperatureScaling
+    from equable.calibrators import Uncalibrated as Uncalibrated
+    from equable.calibrators import load as load
+    from equable.outputs import Outputs as Outputs
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    if name in _SUBMODULES:
+        return import_module(f"equable.{name}")
+    raise AttributeError(f"module 'equable' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_SUBMODULES})

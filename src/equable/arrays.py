@@ -1,0 +1,169 @@
+"""What callers hand in, checked once and turned into numpy arrays.
+
+Notation used everywhere: N rows, K classes seen so far, D features. Lists, numpy arrays of any
+float type and torch tensors (any device) are welcome; nothing is ever modified in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equable.errors import InputError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+# Rows of a block: small enough for 64-bit working copies of a block to stay in the cache.
+BLOCK_ELEMENTS = 1 << 15
+
+
+def row_blocks(n_rows: int, n_columns: int, elements: int = BLOCK_ELEMENTS) -> list[slice]:
+    """Slices that cut `n_rows` rows into blocks of about `elements` numbers."""
+    size = max(1, elements // max(1, n_columns))
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+
+
+def as_array(value: Any, name: str) -> np.ndarray:
+    """Any array-like as a numpy array, without a copy where possible."""
+    if hasattr(value, "detach"):  # a torch tensor, without importing torch
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            value = value.float()
+        value = value.numpy()
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} must be a rectangular array of numbers; got {_short(value)}") from error
+    if array.dtype.hasobject:
+        raise InputError(f"{name} must be an array of numbers; got objects such as {_short(value)}")
+    return array
+
+
+def as_matrix(value: Any, name: str, *, n_rows: int | None = None, min_columns: int = 1) -> np.ndarray:
+    """A finite real (N, M) matrix; float16, float32 and float64 keep their type."""
+    array = as_array(value, name)
+    if array.ndim != 2:
+        raise InputError(f"{name} must have two dimensions (rows, columns); got shape {array.shape}")
+    if array.dtype.kind in "iub":
+        array = array.astype(np.float64)
+    if array.dtype.kind != "f":
+        raise InputError(f"{name} must be real numbers; got dtype {array.dtype}")
+    if array.shape[0] == 0:
+        raise InputError(f"{name} must have at least one row; got shape {array.shape}")
+    if array.shape[1] < min_columns:
+        raise InputError(f"{name} must have at least {min_columns} columns; got shape {array.shape}")
+    if n_rows is not None and array.shape[0] != n_rows:
+        raise InputError(f"{name} must have one row for each of the {n_rows} rows of logits; got {array.shape[0]}")
+    _require_finite(array, name)
+    return array
+
+
+def as_logits(value: Any) -> np.ndarray:
+    """The (N, K) logits, K ≥ 2."""
+    return as_matrix(value, "logits", min_columns=2)
+
+
+def refuse_probabilities(logits: np.ndarray) -> None:
+    """Raise when every row looks like a probability vector: they are never converted silently."""
+    for block in row_blocks(*logits.shape):
+        rows = logits[block].astype(np.float64)
+        if not ((rows >= 0).all() and (np.abs(rows.sum(axis=1) - 1) <= 1e-3).all()):
+            return
+    raise InputError(
+        "logits must be the scores before softmax; every row is ≥ 0 and sums to 1, as probabilities do. "
+        "Pass the logits, or log-probabilities if nothing else was kept"
+    )
+
+
+def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> IntArray:
+    """The (N,) class indices in 0 … K − 1."""
+    labels = as_integers(value, name, n_rows)
+    if labels.size and (labels.min() < 0 or labels.max() >= n_classes):
+        worst = labels.max() if labels.max() >= n_classes else labels.min()
+        raise InputError(f"{name} must lie in 0 … {n_classes - 1} (K = {n_classes} logit columns); got {worst}")
+    return labels
+
+
+def as_integers(value: Any, name: str, n_rows: int) -> IntArray:
+    """A (N,) vector of whole numbers."""
+    array = as_vector(value, name, n_rows)
+    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.floor(array)).all():
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iub":
+        raise InputError(f"{name} must be whole numbers; got {_short(array)} of dtype {array.dtype}")
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise InputError(f"{name} must fit in 64 bits with a sign; got {array.max()}")
+    return array.astype(np.int64)
+
+
+def as_vector(value: Any, name: str, n_rows: int) -> np.ndarray:
+    """A (N,) vector of anything."""
+    array = as_array(value, name)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (n_rows,):
+        raise InputError(f"{name} must have shape ({n_rows},), one entry a row; got {array.shape}")
+    return array
+
+
+def as_groups(value: Any, n_rows: int) -> np.ndarray:
+    """The (N,) batch ids: whole numbers or text."""
+    array = as_vector(value, "groups", n_rows)
+    if array.dtype.kind not in "iubUS":
+        raise InputError(f"groups must be whole numbers or text; got dtype {array.dtype}")
+    return array
+
+
+def as_weights(value: Any, n_rows: int) -> FloatArray:
+    """The (N,) sample weights: finite, ≥ 0, not all zero; all ones when None."""
+    if value is None:
+        return np.ones(n_rows)
+    array = as_vector(value, "sample_weight", n_rows)
+    if array.dtype.kind not in "iubf":
+        raise InputError(f"sample_weight must be real numbers; got dtype {array.dtype}")
+    weights: FloatArray = array.astype(np.float64)
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise InputError(f"sample_weight must be finite and ≥ 0; got {_first_bad(weights)}")
+    if not weights.any():
+        raise InputError("sample_weight must have a positive entry; all are 0")
+    return weights
+
+
+def as_probabilities(value: Any, name: str = "y_prob") -> np.ndarray:
+    """A (N, K) matrix whose rows are ≥ 0 and sum to 1 within 1e-3."""
+    array = as_matrix(value, name, min_columns=2)
+    for block in row_blocks(*array.shape):
+        rows = array[block].astype(np.float64)
+        if (rows < 0).any():
+            raise InputError(f"{name} must be probabilities ≥ 0; got {rows.min()}")
+        sums = rows.sum(axis=1)
+        worst = int(np.argmax(np.abs(sums - 1)))
+        if abs(sums[worst] - 1) > 1e-3:
+            raise InputError(
+                f"{name} must have rows that sum to 1; row {block.start + worst} sums to {sums[worst]:.6g}"
+            )
+    return array
+
+
+def _require_finite(array: np.ndarray, name: str) -> None:
+    """NaN and infinities all show in the minimum or maximum; no copy of the array is made."""
+    for block in row_blocks(*array.shape, elements=1 << 20):
+        low, high = array[block].min(), array[block].max()
+        if not (np.isfinite(low) and np.isfinite(high)):
+            rows, columns = np.nonzero(~np.isfinite(array[block]))
+            raise InputError(
+                f"{name} must be finite; got {array[block][rows[0], columns[0]]} "
+                f"in row {block.start + rows[0]}, column {columns[0]}"
+            )
+
+
+def _first_bad(weights: FloatArray) -> float:
+    return float(weights[~np.isfinite(weights) | (weights < 0)][0])
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,104 @@
+"""Outputs: the one record that crosses every layer, and its npz file.
+
+Notation: N rows, K classes seen so far (columns of the logits, in order of arrival), D features.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from equable.arrays import IntArray, as_groups, as_integers, as_labels, as_logits, as_matrix
+from equable.errors import FileFormatError, InputError
+from equable.storage import read_npz, write_npz
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What a classifier said about N rows; all but the logits are optional.
+
+    Parameters
+    ----------
+    logits : (N, K) scores before softmax, one column for each class seen so far.
+    labels : (N,) true classes in 0 … K − 1.
+    features : (N, D) penultimate features.
+    tasks : (N,) index of the task each row belongs to.
+    groups : (N,) batch ids, whole numbers or text: rows of one group share a temperature.
+
+    Examples
+    --------
+    >>> import equable
+    >>> outputs = equable.Outputs([[2.0, 0.5], [0.1, 1.3]], labels=[0, 1])
+    >>> len(outputs), outputs.n_classes
+    (2, 2)
+    """
+
+    logits: np.ndarray
+    labels: IntArray | None = None
+    features: np.ndarray | None = None
+    tasks: IntArray | None = None
+    groups: np.ndarray | None = None
+
+    def __init__(
+        self, logits: Any, labels: Any = None, features: Any = None, tasks: Any = None, groups: Any = None
+    ) -> None:
+        checked = as_logits(logits)
+        n_rows, n_classes = checked.shape
+        values = {
+            "logits": checked,
+            "labels": None if labels is None else as_labels(labels, n_rows, n_classes),
+            "features": None if features is None else as_matrix(features, "features", n_rows=n_rows),
+            "tasks": None if tasks is None else as_integers(tasks, "tasks", n_rows),
+            "groups": None if groups is None else as_groups(groups, n_rows),
+        }
+        if values["tasks"] is not None and values["tasks"].min() < 0:
+            raise InputError(f"tasks must be ≥ 0; got {values['tasks'].min()}")
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return int(self.logits.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of logit columns."""
+        return int(self.logits.shape[1])
+
+    def __getitem__(self, rows: Any) -> Outputs:
+        """The chosen rows (a slice, a mask or indices) as a new record."""
+        chosen = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Outputs(**{name: None if value is None else value[rows] for name, value in chosen.items()})
+
+    def save(self, path: str | os.PathLike[str], *, compress: bool = False) -> None:
+        """Write an npz file, atomically."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        write_npz(path, {"schema": np.array(SCHEMA), **arrays}, compress=compress)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote, or an npz with the same array names made elsewhere.
+
+        A damaged, foreign or newer file is a `FileFormatError`; bad arrays are named with the file.
+        """
+        arrays = read_npz(path)
+        schema = arrays.pop("schema", np.array(SCHEMA))
+        if schema.shape != () or schema.dtype.kind not in "iu":
+            raise FileFormatError(f"{path}: schema must be one whole number; got {schema!r}")
+        if schema > SCHEMA:
+            raise FileFormatError(
+                f"{path} has schema {schema}; this equable reads up to {SCHEMA}. Update equable"
+            )
+        known = {f.name for f in fields(cls)}
+        if "logits" not in arrays or not set(arrays) <= known:
+            raise FileFormatError(
+                f"{path} must hold the array 'logits' and none but {sorted(known)}; it holds {sorted(arrays)}"
+            )
+        try:
+            return cls(**arrays)
+        except InputError as error:
+            raise FileFormatError(f"{path}: {error}") from error
