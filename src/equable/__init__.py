@@ -20,7 +20,16 @@ _PUBLIC = {
     "CALIBRATORS": "equable.calibrators",
     "load": "equable.calibrators",
 }
-_SUBMODULES = ("calibrators", "errors", "metrics", "outputs", "scenarios", "training", "benchmark", "integrations")
+_SUBMODULES = (
+    "calibrators",
+    "errors",
+    "metrics",
+    "outputs",
+    "scenarios",
+    "training",
+    "benchmark",
+    "integrations",
+)
 
 __all__ = ["__version__", "metrics", *_PUBLIC]
 

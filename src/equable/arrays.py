@@ -56,7 +56,9 @@ def as_matrix(value: Any, name: str, *, n_rows: int | None = None, min_columns: 
     if array.shape[1] < min_columns:
         raise InputError(f"{name} must have at least {min_columns} columns; got shape {array.shape}")
     if n_rows is not None and array.shape[0] != n_rows:
-        raise InputError(f"{name} must have one row for each of the {n_rows} rows of logits; got {array.shape[0]}")
+        raise InputError(
+            f"{name} must have one row for each of the {n_rows} rows of logits; got {array.shape[0]}"
+        )
     _require_finite(array, name)
     return array
 
@@ -83,7 +85,9 @@ def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> 
     labels = as_integers(value, name, n_rows)
     if labels.size and (labels.min() < 0 or labels.max() >= n_classes):
         worst = labels.max() if labels.max() >= n_classes else labels.min()
-        raise InputError(f"{name} must lie in 0 … {n_classes - 1} (K = {n_classes} logit columns); got {worst}")
+        raise InputError(
+            f"{name} must lie in 0 … {n_classes - 1} (K = {n_classes} logit columns); got {worst}"
+        )
     return labels
 
 
@@ -150,7 +154,7 @@ def as_probabilities(value: Any, name: str = "y_prob") -> np.ndarray:
 
 def _require_finite(array: np.ndarray, name: str) -> None:
     """NaN and infinities all show in the minimum or maximum; no copy of the array is made."""
-    for block in row_blocks(*array.shape, elements=1 << 20):
+    for block in row_blocks(array.shape[0], array.shape[1], elements=1 << 20):
         low, high = array[block].min(), array[block].max()
         if not (np.isfinite(low) and np.isfinite(high)):
             rows, columns = np.nonzero(~np.isfinite(array[block]))

@@ -101,7 +101,9 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
                 )
             return {_array_name(path, member): _read_member(path, archive, member) for member in members}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise FileFormatError(f"{path} must be a whole npz file; it is damaged or foreign: {error}") from error
+        raise FileFormatError(
+            f"{path} must be a whole npz file; it is damaged or foreign: {error}"
+        ) from error
 
 
 def _array_name(path: Path, member: zipfile.ZipInfo) -> str:

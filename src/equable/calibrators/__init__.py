@@ -1,0 +1,29 @@
+"""Calibrators: arrays in, probabilities out. One method, one file."""
+
+from equable.calibrators.base import Calibrator
+from equable.calibrators.distance_aware import DATS
+from equable.calibrators.ensemble import EnsembleTemperatureScaling
+from equable.calibrators.files import load
+from equable.calibrators.parametrized import ParametrizedTemperatureScaling
+from equable.calibrators.temperature import TemperatureScaling
+from equable.calibrators.uncalibrated import Uncalibrated
+
+#: name → class. RC is ``ts`` fitted on the calibration buffer. Add your own to have it saved and loaded.
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "uncalibrated": Uncalibrated,
+    "ts": TemperatureScaling,
+    "ets": EnsembleTemperatureScaling,
+    "pts": ParametrizedTemperatureScaling,
+    "dats": DATS,
+}
+
+__all__ = [
+    "CALIBRATORS",
+    "Calibrator",
+    "DATS",
+    "EnsembleTemperatureScaling",
+    "ParametrizedTemperatureScaling",
+    "TemperatureScaling",
+    "Uncalibrated",
+    "load",
+]

@@ -1,0 +1,217 @@
+"""What every calibrator does: ``fit``, ``predict_proba``, ``temperature``, ``save``.
+
+A new method subclasses `Calibrator`, lists what it learns in ``FITTED`` and writes ``_fit`` and
+``_temperatures``. Inputs are checked here, so a method's own file holds nothing but the method.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray, as_labels, as_matrix, as_weights, refuse_probabilities
+from equable.calibrators.solvers import softmax
+from equable.errors import InputError, NotFittedError
+from equable.outputs import Outputs
+
+
+@dataclass(frozen=True)
+class CalibrationSet:
+    """The checked rows a calibrator is fitted on."""
+
+    logits: np.ndarray  # (N, K)
+    labels: IntArray  # (N,)
+    weights: FloatArray  # (N,), mean 1
+    features: np.ndarray | None  # (N, D)
+    tasks: IntArray | None  # (N,)
+    current: tuple[np.ndarray, IntArray] | None  # features and labels of the current validation set
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of logit columns."""
+        return int(self.logits.shape[1])
+
+
+class Calibrator:
+    """Base of all calibrators: settings in ``__init__``, what is learnt ends in ``_``.
+
+    It follows scikit-learn's contract (``get_params``, ``set_params``, ``sklearn.clone``) without
+    importing scikit-learn, which would cost more time than most fits.
+    """
+
+    #: Learnt attributes and their kind: "float", "int", "bool", "text", or the axes of an array, "KD".
+    FITTED: ClassVar[Mapping[str, str]] = {}
+    needs_features: ClassVar[bool] = False
+    needs_tasks: ClassVar[bool] = False
+
+    def fit(
+        self,
+        logits: Any,
+        y: Any,
+        *,
+        features: Any = None,
+        tasks: Any = None,
+        current: tuple[Any, Any] | None = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Learn from a calibration set; returns self.
+
+        Parameters
+        ----------
+        logits : (N, K) scores before softmax.
+        y : (N,) true classes in 0 … K − 1.
+        features : (N, D) penultimate features, where the method needs them.
+        tasks : (N,) task of each row; the newest is the current task.
+        current : (features, y) of the current task's whole validation set; by default the rows of
+            the newest task.
+        sample_weight : (N,) weights of losses, prototypes and class priors alike.
+        """
+        self._check_settings()
+        rows = self._check_fit(logits, y, features, tasks, current, sample_weight)
+        learnt = {**self._fit(rows), "n_classes_": rows.n_classes}
+        self.__dict__.update(learnt)  # all at once: a failed fit leaves the old one whole
+        return self
+
+    def predict_proba(
+        self, logits: Any, *, features: Any = None, groups: Any = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Calibrated probabilities, (N, K) float64.
+
+        `groups` names the batch of each row: rows of one group share a temperature where the method
+        has one temperature a batch; None takes all rows as one batch. `out` receives the result,
+        for inputs too large for a second array in memory.
+        """
+        rows = self._check_rows(logits, features, groups)
+        return self._probabilities(rows, self._check_out(out, rows))
+
+    def temperature(self, logits: Any, *, features: Any = None, groups: Any = None) -> FloatArray:
+        """The temperature that divides each row's logits, (N,)."""
+        return self._temperatures(self._check_rows(logits, features, groups))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file that `equable.load` reads, atomically."""
+        from equable.calibrators.files import save
+
+        save(self, path)
+
+    # What a method writes -----------------------------------------------------------------------
+
+    def _check_settings(self) -> None:
+        """Raise `InputError` for an impossible setting."""
+
+    def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
+        """Learn; return every attribute of ``FITTED``."""
+        raise NotImplementedError
+
+    def _temperatures(self, rows: Outputs) -> FloatArray:
+        """The temperature of each row, (N,)."""
+        raise NotImplementedError
+
+    def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
+        return softmax(rows.logits, self._temperatures(rows), out)
+
+    # scikit-learn's contract --------------------------------------------------------------------
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings, as given."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings; returns self."""
+        unknown = set(settings) - set(self._parameter_names())
+        if unknown:
+            raise InputError(
+                f"{type(self).__name__} has the settings {self._parameter_names()}; got {sorted(unknown)}"
+            )
+        self.__dict__.update(settings)
+        return self
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({settings})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "n_classes_" in self.__dict__
+
+    # Checks -------------------------------------------------------------------------------------
+
+    def _check_fit(
+        self, logits: Any, y: Any, features: Any, tasks: Any, current: Any, sample_weight: Any
+    ) -> CalibrationSet:
+        if y is None:
+            raise InputError(f"{type(self).__name__}.fit needs y, the true class of each row; got None")
+        rows = Outputs(logits, y, features, tasks)
+        refuse_probabilities(rows.logits)
+        for needed, name in ((self.needs_features, "features"), (self.needs_tasks, "tasks")):
+            if needed and getattr(rows, name) is None:
+                raise InputError(f"{type(self).__name__}.fit needs {name}=, one entry a row; got None")
+        weights = as_weights(sample_weight, len(rows))
+        assert rows.labels is not None
+        return CalibrationSet(
+            rows.logits,
+            rows.labels,
+            weights / weights.mean(),
+            rows.features,
+            rows.tasks,
+            _check_current(current, rows),
+        )
+
+    def _check_rows(self, logits: Any, features: Any, groups: Any) -> Outputs:
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"{type(self).__name__} must be fitted before use: call fit(logits, y) first"
+            )
+        rows = Outputs(logits, features=features, groups=groups)
+        if rows.n_classes != self.n_classes_:
+            raise InputError(
+                f"logits must have the {self.n_classes_} columns seen at fit; got {rows.n_classes}. "
+                "Fit again when the classifier has learnt new classes"
+            )
+        if self.needs_features and rows.features is None:
+            raise InputError(f"{type(self).__name__} needs features=, (N, D), to calibrate; got None")
+        return rows
+
+    def _check_out(self, out: np.ndarray | None, rows: Outputs) -> np.ndarray | None:
+        if out is not None and (out.shape != rows.logits.shape or out.dtype.kind != "f"):
+            raise InputError(
+                f"out must be a float array of shape {rows.logits.shape}; got {out.dtype} {out.shape}"
+            )
+        return out
+
+    n_classes_: int
+
+
+def _check_current(current: Any, rows: Outputs) -> tuple[np.ndarray, IntArray] | None:
+    if current is None:
+        return None
+    try:
+        features, y = current
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "current must be a pair (features, y) of the current validation set; "
+            f"got {type(current).__name__}"
+        ) from error
+    checked = as_matrix(features, "current features")
+    if rows.features is not None and checked.shape[1] != rows.features.shape[1]:
+        raise InputError(
+            f"current features must have the {rows.features.shape[1]} columns of features; "
+            f"got {checked.shape[1]}"
+        )
+    return checked, as_labels(y, len(checked), rows.n_classes, "current labels")
+
+
+def group_codes(groups: np.ndarray | None, n_rows: int) -> tuple[IntArray, int]:
+    """Each row's group as a number in 0 … G − 1, and G; without groups all rows are one."""
+    if groups is None:
+        return np.zeros(n_rows, dtype=np.int64), 1
+    ids, codes = np.unique(groups, return_inverse=True)
+    return codes.astype(np.int64).reshape(-1), len(ids)

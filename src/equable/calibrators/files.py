@@ -1,0 +1,133 @@
+"""Calibrators as files: safetensors with JSON metadata, a schema version and a digest. No pickle.
+
+Arrays are tensors; settings, scalars and the class's name are JSON in the header. The digest covers
+both, so a changed byte is noticed; it guards against damage, not against a forger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equable.calibrators.base import Calibrator
+from equable.errors import EquableError, FileFormatError, NotFittedError
+from equable.storage import write_bytes
+
+FORMAT = "equable-calibrator"
+SCHEMA = 1
+SCALARS: dict[str, type] = {"float": float, "int": int, "bool": bool, "text": str}
+
+
+def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted calibrator; the target is replaced only when the new file is whole."""
+    from safetensors.numpy import save as to_bytes
+
+    if not calibrator.__sklearn_is_fitted__():
+        raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it is saved")
+    scalars: dict[str, Any] = {"n_classes_": calibrator.n_classes_}
+    tensors: dict[str, np.ndarray] = {}
+    for name, kind in calibrator.FITTED.items():
+        value = getattr(calibrator, name)
+        if kind in SCALARS:
+            scalars[name] = SCALARS[kind](value)
+        else:
+            tensors[name] = np.ascontiguousarray(value, dtype=np.float64)
+    header = {"class": _registered_name(calibrator), "settings": calibrator.get_params(), "scalars": scalars}
+    body = json.dumps(header, sort_keys=True)
+    metadata = {"format": FORMAT, "schema": str(SCHEMA), "calibrator": body, "sha256": _digest(body, tensors)}
+    write_bytes(path, to_bytes(tensors, metadata=metadata))
+
+
+def load(path: str | os.PathLike[str]) -> Calibrator:
+    """Read a calibrator that `save` wrote; its probabilities are bit-identical.
+
+    A damaged, tampered, foreign or newer file raises `FileFormatError`.
+    """
+    metadata, tensors = _read(Path(path))
+    if metadata.get("format") != FORMAT:
+        raise FileFormatError(f"{path} must be a calibrator saved by equable; it is another safetensors file")
+    schema = metadata.get("schema", "")
+    if not schema.isdecimal() or int(schema) > SCHEMA:
+        raise FileFormatError(
+            f"{path} has schema {schema!r}; this equable reads up to {SCHEMA}. Update equable"
+        )
+    body = metadata.get("calibrator", "")
+    if metadata.get("sha256") != _digest(body, tensors):
+        raise FileFormatError(f"{path} was changed after it was saved: its digest does not match its content")
+    try:
+        return _restore(json.loads(body), tensors)
+    except (KeyError, TypeError, ValueError, EquableError) as error:
+        raise FileFormatError(f"{path} does not describe a calibrator: {error}") from error
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FileFormatError(
+            f"{path} must be a whole safetensors file; it is damaged or foreign: {error}"
+        ) from error
+
+
+def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrator:
+    """Build the calibrator and check that it holds what its class says it learns."""
+    from equable.calibrators import CALIBRATORS
+
+    name = header["class"]
+    if name not in CALIBRATORS:
+        raise FileFormatError(f"calibrator must be one of {sorted(CALIBRATORS)}; got {name!r}")
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
+    calibrator = CALIBRATORS[name](**settings)
+    calibrator._check_settings()
+    scalars = header["scalars"]
+    learnt: dict[str, Any] = {"n_classes_": int(scalars["n_classes_"])}
+    axes: dict[str, int] = {"K": learnt["n_classes_"]}
+    for attribute, kind in calibrator.FITTED.items():
+        if kind in SCALARS:
+            learnt[attribute] = SCALARS[kind](scalars[attribute])
+        else:
+            learnt[attribute] = _checked_tensor(attribute, tensors[attribute], kind, axes)
+    calibrator.__dict__.update(learnt)
+    return calibrator
+
+
+def _checked_tensor(name: str, tensor: np.ndarray, kind: str, axes: dict[str, int]) -> np.ndarray:
+    """Compare a tensor's shape with its axes: a digit is a length, a letter one length throughout."""
+    expected = tuple(
+        int(a) if a.isdigit() else axes.setdefault(a, n) for a, n in zip(kind, tensor.shape, strict=True)
+    )
+    if tensor.shape != expected or tensor.dtype != np.float64 or not np.isfinite(tensor).all():
+        raise FileFormatError(
+            f"{name} must be finite float64 of shape {expected}; got {tensor.dtype} {tensor.shape}"
+        )
+    return tensor
+
+
+def _registered_name(calibrator: Calibrator) -> str:
+    from equable.calibrators import CALIBRATORS
+
+    for name, kind in CALIBRATORS.items():
+        if kind is type(calibrator):
+            return name
+    raise FileFormatError(
+        f"{type(calibrator).__name__} must be in equable.CALIBRATORS to be saved; add it under a name"
+    )
+
+
+def _digest(body: str, tensors: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(body.encode())
+    for name in sorted(tensors):
+        tensor = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()

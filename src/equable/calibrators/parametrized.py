@@ -1,0 +1,201 @@
+"""Parametrized temperature scaling (Tomani et al. 2022): a small network sets each row's temperature."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import minimize
+
+from equable.arrays import FloatArray, row_blocks
+from equable.calibrators.base import CalibrationSet, Calibrator
+from equable.calibrators.solvers import (
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    ShiftedRows,
+    brier_temperature,
+    canonical_order,
+    loss_terms,
+)
+from equable.errors import InputError
+from equable.outputs import Outputs
+
+LOGIT_LIMIT = 100.0
+Layers = list[tuple[FloatArray, FloatArray]]
+
+
+class ParametrizedTemperatureScaling(Calibrator):
+    """softmax(z / T(z)), where T = |MLP(largest logits, sorted)| with ReLU layers, fitted by Brier.
+
+    The fit uses the whole calibration set at once (L-BFGS, hand-written gradient) and starts from
+    the best single temperature, so it never ends above temperature scaling with the same loss.
+
+    Parameters
+    ----------
+    top_k : how many of the largest logits the network sees.
+    hidden : widths of its hidden layers.
+    random_state : seed of the initial hidden weights.
+
+    Attributes
+    ----------
+    parameters_ : all weights and biases, layer by layer, for logits clipped to ±100.
+    n_inputs_ : min(top_k, K).
+
+    Examples
+    --------
+    >>> import numpy as np, equable
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 4, 300)
+    >>> z = rng.normal(size=(300, 4)) + 2 * np.eye(4)[y]
+    >>> cal = equable.ParametrizedTemperatureScaling().fit(3 * z, y)
+    >>> cal.temperature(3 * z).shape
+    (300,)
+    """
+
+    FITTED: ClassVar = {"parameters_": "P", "n_inputs_": "int", "converged_": "bool", "n_iter_": "int"}
+    parameters_: FloatArray
+    n_inputs_: int
+    converged_: bool
+    n_iter_: int
+
+    def __init__(self, top_k: int = 10, hidden: tuple[int, ...] = (5, 5), random_state: int = 0) -> None:
+        self.top_k = top_k
+        self.hidden = hidden
+        self.random_state = random_state
+
+    def _check_settings(self) -> None:
+        if not isinstance(self.top_k, int) or self.top_k < 1:
+            raise InputError(f"top_k must be a whole number ≥ 1; got {self.top_k!r}")
+        if not all(isinstance(width, int) and width >= 1 for width in self.hidden):
+            raise InputError(f"hidden must be widths ≥ 1; got {self.hidden!r}")
+
+    def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
+        rows = _reordered(rows)
+        inputs = _largest_logits(rows.logits, min(self.top_k, rows.n_classes))
+        widths = [inputs.shape[1], *self.hidden, 1]
+        centre, scale = inputs.mean(axis=0), inputs.std(axis=0)
+        scale = np.where(scale > 0, scale, 1.0)
+        shifted, standard = ShiftedRows(rows.logits), (inputs - centre) / scale
+        relative = rows.weights / len(rows.weights)
+
+        def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
+            return _brier_and_gradient(parameters, widths, shifted, standard, rows, relative)
+
+        start = _initial(widths, brier_temperature(rows.logits, rows.labels, rows.weights).temperature)
+        rng = np.random.default_rng(self.random_state)
+        start[: -(widths[-2] + 1)] = _hidden_weights(widths, rng)
+        result = minimize(
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 500, "maxfun": 700, "ftol": 1e-10, "gtol": 1e-7},
+        )
+        return {
+            "parameters_": _unstandardised(result.x, widths, centre, scale),
+            "n_inputs_": inputs.shape[1],
+            "converged_": bool(result.success),
+            "n_iter_": int(result.nit),
+        }
+
+    def _temperatures(self, rows: Outputs) -> FloatArray:
+        layers = _layers(self.parameters_, [self.n_inputs_, *self.hidden, 1])
+        temperatures = np.empty(len(rows))
+        for block in row_blocks(*rows.logits.shape):
+            output = _forward(layers, _largest_logits(rows.logits[block], self.n_inputs_))[-1][:, 0]
+            temperatures[block] = _temperature_of(output)
+        return temperatures
+
+
+def _reordered(rows: CalibrationSet) -> CalibrationSet:
+    order = canonical_order(rows.logits, rows.labels)
+    return replace(rows, logits=rows.logits[order], labels=rows.labels[order], weights=rows.weights[order])
+
+
+def _largest_logits(logits: np.ndarray, k: int) -> FloatArray:
+    """The k largest logits of each row, descending, clipped to ±100, (N, k)."""
+    top = np.partition(logits, logits.shape[1] - k, axis=1)[:, -k:].astype(np.float64)
+    descending: FloatArray = -np.sort(-np.clip(top, -LOGIT_LIMIT, LOGIT_LIMIT), axis=1)
+    return descending
+
+
+def _temperature_of(output: FloatArray) -> FloatArray:
+    return np.clip(np.abs(output), MIN_TEMPERATURE, MAX_TEMPERATURE)
+
+
+def _layers(parameters: FloatArray, widths: list[int]) -> Layers:
+    """Views of the flat vector as (weights (in, out), bias (out,)) for each layer."""
+    layers: Layers = []
+    position = 0
+    for n_in, n_out in itertools.pairwise(widths):
+        weights = parameters[position : position + n_in * n_out].reshape(n_in, n_out)
+        position += n_in * n_out
+        layers.append((weights, parameters[position : position + n_out]))
+        position += n_out
+    return layers
+
+
+def _forward(layers: Layers, inputs: FloatArray) -> list[FloatArray]:
+    """Activations of every layer, the inputs first and the output (N, 1) last."""
+    activations = [inputs]
+    for depth, (weights, bias) in enumerate(layers):
+        outputs = activations[-1] @ weights + bias
+        activations.append(outputs if depth == len(layers) - 1 else np.maximum(outputs, 0.0))
+    return activations
+
+
+def _brier_and_gradient(
+    parameters: FloatArray,
+    widths: list[int],
+    shifted: ShiftedRows,
+    inputs: FloatArray,
+    rows: CalibrationSet,
+    relative: FloatArray,
+) -> tuple[float, FloatArray]:
+    """Mean Brier score and its gradient in all parameters, by back-propagation."""
+    layers = _layers(parameters, widths)
+    activations = _forward(layers, inputs)
+    output = activations[-1][:, 0]
+    temperatures = _temperature_of(output)
+    loss, slope = 0.0, np.empty(len(output))
+    for block, logits in shifted:
+        value, first, _ = loss_terms(logits, rows.labels[block], 1 / temperatures[block], "brier")
+        loss += float(relative[block] @ value)
+        slope[block] = relative[block] * first
+    # d/d(output) = d/d(log T) · (1/T) · sign(output), and 0 where T is clipped
+    inside = (np.abs(output) > MIN_TEMPERATURE) & (np.abs(output) < MAX_TEMPERATURE)
+    upstream = (slope / temperatures * np.sign(output) * inside)[:, None]
+    gradients: list[FloatArray] = []
+    for depth in range(len(layers) - 1, -1, -1):
+        gradients[:0] = [(activations[depth].T @ upstream).ravel(), upstream.sum(axis=0)]
+        upstream = (upstream @ layers[depth][0].T) * (activations[depth] > 0)
+    return loss, np.concatenate(gradients)
+
+
+def _initial(widths: list[int], temperature: float) -> FloatArray:
+    """All zero but the last bias: a network that gives one temperature to all rows."""
+    n_parameters = sum(n_in * n_out + n_out for n_in, n_out in itertools.pairwise(widths))
+    start = np.zeros(n_parameters)
+    start[-1] = temperature
+    return start
+
+
+def _hidden_weights(widths: list[int], rng: np.random.Generator) -> FloatArray:
+    """He-initialised weights and zero biases of the hidden layers, flat."""
+    parts: list[FloatArray] = []
+    for n_in, n_out in itertools.pairwise(widths[:-1]):
+        parts += [rng.normal(scale=np.sqrt(2 / n_in), size=n_in * n_out), np.zeros(n_out)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _unstandardised(
+    parameters: FloatArray, widths: list[int], centre: FloatArray, scale: FloatArray
+) -> FloatArray:
+    """Fold (x − centre)/scale into the first layer: the fit is better conditioned, the network the same."""
+    raw = parameters.copy()
+    weights, bias = _layers(raw, widths)[0]
+    weights /= scale[:, None]
+    bias -= centre @ weights
+    return raw

@@ -1,0 +1,110 @@
+"""Prototypes and distances of DATS: Eqs. 4–6 and 8 of the paper, as plain functions on arrays.
+
+Notation: K classes of the calibration buffer, C classes of the current task, D features, G groups.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray, row_blocks
+
+Metric = Literal["cosine", "euclidean"]
+METRICS: tuple[str, ...] = ("cosine", "euclidean")
+
+
+def class_prototypes(
+    features: np.ndarray, labels: IntArray, classes: IntArray, weights: FloatArray | None = None
+) -> FloatArray:
+    """Mean feature of each class, Eq. 4, (len(classes), D).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class_prototypes(np.array([[0., 2.], [2., 0.], [5., 5.]]), np.array([0, 0, 1]), np.array([0, 1]))
+    array([[1., 1.],
+           [5., 5.]])
+    """
+    means = np.empty((len(classes), features.shape[1]))
+    for row, label in enumerate(classes):
+        mine = labels == label
+        means[row] = np.average(
+            features[mine].astype(np.float64), axis=0, weights=None if weights is None else weights[mine]
+        )
+    return means
+
+
+def pairwise_distances(left: np.ndarray, right: np.ndarray, metric: Metric = "cosine") -> FloatArray:
+    """1 − cosine similarity (Eq. 5) or Euclidean distance, (len(left), len(right)).
+
+    A zero vector has no direction: its cosine distance to anything is 1.
+    """
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    if metric == "cosine":
+        return np.clip(1.0 - _unit_rows(a) @ _unit_rows(b).T, 0.0, 2.0)
+    squares = (a**2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)
+    distances: FloatArray = np.sqrt(np.maximum(squares, 0.0))
+    return distances
+
+
+def distances_to_current(points: np.ndarray, current: np.ndarray, metric: Metric = "cosine") -> FloatArray:
+    """Distance of each point to the nearest current prototype, the inner part of Eq. 6, (len(points),)."""
+    distances = np.empty(len(points))
+    for block in row_blocks(len(points), max(points.shape[1], len(current)), elements=1 << 20):
+        distances[block] = pairwise_distances(points[block], current, metric).min(axis=1)
+    return distances
+
+
+def min_max(values: FloatArray, low: float | None = None, high: float | None = None) -> FloatArray:
+    """Values scaled to [0, 1]; all 0 where the range is zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> min_max(np.array([2.0, 3.0, 4.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    low = float(values.min()) if low is None else low
+    high = float(values.max()) if high is None else high
+    if high <= low:
+        return np.zeros_like(values)
+    scaled: FloatArray = np.clip((values - low) / (high - low), 0.0, 1.0)
+    return scaled
+
+
+def nearest_prototypes(features: np.ndarray, prototypes: FloatArray, metric: Metric = "cosine") -> IntArray:
+    """Index of the nearest prototype of each row, lower index on ties, (N,)."""
+    nearest = np.empty(len(features), dtype=np.int64)
+    for block in row_blocks(len(features), max(features.shape[1], len(prototypes)), elements=1 << 20):
+        nearest[block] = pairwise_distances(features[block], prototypes, metric).argmin(axis=1)
+    return nearest
+
+
+def retained_classes(counts: IntArray, coverage: float) -> np.ndarray:
+    """The shortest most-frequent prefix of classes that covers at least `coverage` of each row's counts.
+
+    Ties go to the lower class. (G, K) counts give a (G, K) mask.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> retained_classes(np.array([[45, 35, 15, 5], [60, 20, 20, 0]]), 0.6)
+    array([[ True,  True, False, False],
+           [ True, False, False, False]])
+    """
+    order = np.argsort(-counts, axis=1, kind="stable")
+    covered = np.cumsum(np.take_along_axis(counts, order, axis=1), axis=1)
+    # a class is kept while the classes before it fall short; 1e-9 forgives 0.6·5 ≠ 3 in binary
+    before = covered - np.take_along_axis(counts, order, axis=1)
+    needed = coverage * covered[:, -1:] - 1e-9
+    kept = np.zeros(counts.shape, dtype=bool)
+    np.put_along_axis(kept, order, before < needed, axis=1)
+    return kept
+
+
+def _unit_rows(matrix: FloatArray) -> FloatArray:
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    unit: FloatArray = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
+    return unit

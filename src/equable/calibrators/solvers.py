@@ -1,0 +1,309 @@
+"""Exact temperatures: losses with their derivatives in log T, and a safeguarded Newton method.
+
+Every loss is a function of the row's temperature T alone. With s = z − max(z), β = 1/T,
+p = softmax(βs), m = E_p[s], v = Var_p[s], a = s − m and true class y:
+
+==========  =======================  ==========================  ====================================
+loss        value                    d/dβ                        d²/dβ²
+==========  =======================  ==========================  ====================================
+``nll``     log Σ exp(βs) − βs_y     m − s_y                     v
+``brier``   Σp² − 2p_y + 1           2Σp²a − 2p_y a_y            Σ(4p²a² − 2p²v) − 2p_y a_y² + 2p_y v
+==========  =======================  ==========================  ====================================
+
+NLL is convex in β, so Newton from anywhere ends at its one minimum. The Brier loss may have
+several local minima in T: it is tabulated on a grid first.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.errors import ConvergenceWarning, InputError
+
+Loss = Literal["nll", "brier"]
+LOSSES: tuple[str, ...] = ("nll", "brier")
+
+MIN_TEMPERATURE = 0.05
+MAX_TEMPERATURE = 100.0
+LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
+
+# Logits kept as shifted float64 rows between passes up to this many numbers (64 MB); beyond, each
+# pass converts them anew, block by block, so that memory does not grow with the input.
+KEEP_ELEMENTS = 1 << 23
+WARM_START_ROWS = 2048
+# A Newton step smaller than this leaves an error of about its square.
+LAST_STEP = 1e-6
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """A fitted temperature and how it was reached."""
+
+    temperature: float
+    converged: bool
+    n_iter: int
+
+
+class ShiftedRows:
+    """The rows of `logits` minus their maximum, in float64, block by block."""
+
+    def __init__(self, logits: np.ndarray, *, elements: int | None = None) -> None:
+        self.shape: tuple[int, int] = (logits.shape[0], logits.shape[1])
+        self._logits = logits
+        blocks = row_blocks(*self.shape) if elements is None else row_blocks(*self.shape, elements)
+        self._kept = (
+            [(block, _shift(logits[block])) for block in blocks] if logits.size <= KEEP_ELEMENTS else None
+        )
+        self._blocks = blocks
+
+    def __iter__(self) -> Iterator[tuple[slice, FloatArray]]:
+        if self._kept is not None:
+            yield from self._kept
+        else:
+            for block in self._blocks:
+                yield block, _shift(self._logits[block])
+
+
+def _shift(block: np.ndarray) -> FloatArray:
+    rows = block.astype(np.float64)
+    rows -= rows.max(axis=1, keepdims=True)
+    return rows
+
+
+def softmax(
+    logits: np.ndarray, temperatures: FloatArray | float = 1.0, out: np.ndarray | None = None
+) -> np.ndarray:
+    """softmax(z_i / T_i), row by row, in float64 arithmetic; rows sum to 1 to the last bits."""
+    n_rows, n_classes = logits.shape
+    result = np.empty((n_rows, n_classes)) if out is None else out
+    divisors = np.broadcast_to(np.asarray(temperatures, dtype=np.float64), (n_rows,))
+    for block in row_blocks(n_rows, n_classes):
+        rows = _shift(logits[block])
+        rows /= divisors[block, None]
+        np.exp(rows, out=rows)
+        rows /= rows.sum(axis=1, keepdims=True)
+        result[block] = rows
+    return result
+
+
+def loss_terms(
+    shifted: FloatArray, labels: IntArray, beta: FloatArray | float, loss: Loss
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Value, first and second derivative in u = log T of the loss of each row, at β = 1/T."""
+    beta = np.broadcast_to(np.asarray(beta, dtype=np.float64), labels.shape)
+    e = shifted * beta[:, None]
+    np.exp(e, out=e)
+    total = e.sum(axis=1)
+    mean = np.einsum("ij,ij->i", e, shifted) / total
+    variance = np.maximum(np.einsum("ij,ij,ij->i", e, shifted, shifted) / total - mean**2, 0.0)
+    own = shifted[np.arange(len(labels)), labels]
+    if loss == "nll":
+        value, slope, curvature = np.log(total) - beta * own, mean - own, variance
+    else:
+        p_own, a_own = np.exp(beta * own) / total, own - mean
+        e /= total[:, None]
+        np.square(e, out=e)
+        q0 = e.sum(axis=1)
+        q1 = np.einsum("ij,ij->i", e, shifted)
+        q2 = np.einsum("ij,ij,ij->i", e, shifted, shifted)
+        a1, a2 = q1 - mean * q0, q2 - 2 * mean * q1 + mean**2 * q0
+        value = q0 - 2 * p_own + 1
+        slope = 2 * a1 - 2 * p_own * a_own
+        curvature = 4 * a2 - 2 * q0 * variance - 2 * p_own * a_own**2 + 2 * p_own * variance
+    # u = −log β:  d/du = −β d/dβ,  d²/du² = β² d²/dβ² + β d/dβ
+    return value, -beta * slope, beta**2 * curvature + beta * slope
+
+
+def newton(
+    derivatives: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    start: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    *,
+    max_iter: int = 60,
+) -> tuple[FloatArray, bool, int]:
+    """Minimise many one-dimensional functions at once inside [low, high].
+
+    `derivatives` maps the (M,) points to slopes and curvatures. A bracket is kept for each
+    function: a step that leaves it, or a curvature that is not positive, is replaced by the
+    bracket's middle. An end of [low, high] not yet tried is tried itself, so a minimum at a
+    bound is found at once. Returns points, whether all converged, number of evaluations.
+    """
+    point, low, high = start.copy(), low.copy(), high.copy()
+    low_tried = np.zeros(len(point), dtype=bool)
+    high_tried = low_tried.copy()
+    done = low_tried.copy()
+    for n_iter in range(1, max_iter + 1):
+        slope, curvature = derivatives(point)
+        outward = ((slope > 0) & (point <= low)) | ((slope < 0) & (point >= high))
+        low_tried |= slope < 0
+        high_tried |= slope > 0
+        low = np.where(slope < 0, point, low)
+        high = np.where(slope > 0, point, high)
+        # where the curvature is not positive, walk downhill by one e-fold instead
+        step = np.where(curvature > 0, -slope / np.where(curvature > 0, curvature, 1.0), -np.sign(slope))
+        proposal = point + np.clip(step, -2.0, 2.0)
+        middle = (low + high) / 2
+        proposal = np.where(proposal <= low, np.where(low_tried, middle, low), proposal)
+        proposal = np.where(proposal >= high, np.where(high_tried, middle, high), proposal)
+        proposal = np.where((slope == 0) | outward | done, point, proposal)
+        done |= np.abs(proposal - point) < LAST_STEP
+        point = proposal
+        if done.all():
+            return point, True, n_iter
+    return point, False, max_iter
+
+
+def nll_temperature(
+    logits: np.ndarray, labels: IntArray, sample_weight: FloatArray | None = None
+) -> Temperature:
+    """The temperature of least mean NLL, by Newton on log β with a warm start on few rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> logits = np.log([[0.8, 0.2]] * 5) * 3           # three times too sure
+    >>> round(nll_temperature(logits, np.array([0, 0, 0, 0, 1])).temperature, 6)
+    3.0
+    """
+    weights = _relative(sample_weight, len(labels))
+    start, n_warm = 0.0, 0
+    part = slice(None, None, max(1, len(labels) // WARM_START_ROWS))
+    if part.step >= 4 and weights[part].any():
+        warm = nll_temperature(logits[part], labels[part], weights[part])
+        start, n_warm = float(np.log(warm.temperature)), warm.n_iter
+    solution = _newton_on_rows(ShiftedRows(logits), labels, weights, start, LOG_BOUNDS)
+    return Temperature(solution.temperature, solution.converged, solution.n_iter + n_warm)
+
+
+def _newton_on_rows(
+    rows: ShiftedRows, labels: IntArray, weights: FloatArray, start: float, bounds: tuple[float, float]
+) -> Temperature:
+    """NLL's own loop: it needs only Σw(m − s_y) and Σwv, so it is leaner than `loss_terms`."""
+
+    def derivatives(u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        beta = float(np.exp(-u[0]))
+        slope = curvature = 0.0
+        for block, shifted in rows:
+            e = shifted * beta
+            np.exp(e, out=e)
+            total = e.sum(axis=1)
+            e *= shifted
+            mean = e.sum(axis=1) / total
+            variance = np.einsum("ij,ij->i", e, shifted) / total - mean**2
+            w, own = weights[block], shifted[np.arange(len(shifted)), labels[block]]
+            slope += float(w @ (mean - own))
+            curvature += float(w @ variance)
+        # Newton in β, taken multiplicatively: Δu = g / (βh)
+        return np.array([-beta * slope]), np.array([beta**2 * curvature])
+
+    low, high = bounds
+    point, converged, n_iter = newton(derivatives, np.array([start]), np.array([low]), np.array([high]))
+    return Temperature(float(np.exp(point[0])), converged, n_iter)
+
+
+def temperature_grid(n_points: int) -> FloatArray:
+    """A log grid over all temperatures of the package."""
+    return np.exp(np.linspace(*LOG_BOUNDS, n_points))
+
+
+def brier_curves(
+    logits: np.ndarray,
+    labels: IntArray,
+    weights: FloatArray,
+    grid: FloatArray,
+    owner: IntArray,
+    n_owners: int,
+) -> FloatArray:
+    """Σ w_i Brier_i(T) of each owner's rows at each grid temperature, (owners, G)."""
+    curves = np.zeros((n_owners, len(grid)))
+    for block, shifted in ShiftedRows(logits):
+        own = shifted[np.arange(len(shifted)), labels[block]]
+        e = np.empty_like(shifted)
+        ones = np.ones(shifted.shape[1])
+        for g, temperature in enumerate(grid):
+            np.multiply(shifted, 1 / temperature, out=e)
+            np.exp(e, out=e)
+            total = e @ ones
+            value = np.einsum("ij,ij->i", e, e) / total**2 - 2 * np.exp(own / temperature) / total + 1
+            curves[:, g] += np.bincount(owner[block], weights[block] * value, minlength=n_owners)
+    return curves
+
+
+def brier_temperature(
+    logits: np.ndarray, labels: IntArray, sample_weight: FloatArray | None = None
+) -> Temperature:
+    """The temperature of least mean Brier score: the best cell of a grid, then Newton inside it."""
+    weights = _relative(sample_weight, len(labels))
+    grid = temperature_grid(49)
+    # the grid only has to find the right valley: for large inputs a part of the rows shows it
+    part = slice(None, None, max(1, logits.size // KEEP_ELEMENTS))
+    if not weights[part].any():
+        part = slice(None)
+    curve = brier_curves(logits[part], labels[part], weights[part], grid, np.zeros_like(labels[part]), 1)[0]
+    best = int(np.argmin(curve))
+    u = np.log(grid)
+    low, high = u[max(best - 1, 0)], u[min(best + 1, len(u) - 1)]
+    rows = ShiftedRows(logits)
+
+    def derivatives(point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        beta = np.exp(-point[0])
+        slope = curvature = 0.0
+        for block, shifted in rows:
+            _, first, second = loss_terms(shifted, labels[block], beta, "brier")
+            slope += float(weights[block] @ first)
+            curvature += float(weights[block] @ second)
+        return np.array([slope]), np.array([curvature])
+
+    point, converged, n_iter = newton(derivatives, np.array([u[best]]), np.array([low]), np.array([high]))
+    return Temperature(float(np.exp(point[0])), converged, len(grid) + n_iter)
+
+
+SOLVERS: dict[str, Callable[..., Temperature]] = {"nll": nll_temperature, "brier": brier_temperature}
+
+
+def require_loss(loss: str) -> None:
+    """Raise unless `loss` is one of the two."""
+    if loss not in LOSSES:
+        raise InputError(f"loss must be one of {list(LOSSES)}; got {loss!r}")
+
+
+def warn_if_bound(temperature: float, what: str) -> None:
+    """Say in words that nothing in the data held a temperature back."""
+    if temperature <= MIN_TEMPERATURE * (1 + 1e-9):
+        warnings.warn(
+            f"{what} ended at its lower bound {MIN_TEMPERATURE}: every row that could hold it is "
+            "classified correctly, so the data ask for ever more confidence",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    elif temperature >= MAX_TEMPERATURE * (1 - 1e-9):
+        warnings.warn(
+            f"{what} ended at its upper bound {MAX_TEMPERATURE}: on these rows the logits are no better "
+            "than a uniform guess",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
+def canonical_order(logits: np.ndarray, labels: IntArray) -> IntArray:
+    """A row order that does not depend on the order given.
+
+    A fit that is not convex follows rounding errors; summing the rows in one fixed order makes its
+    result independent of theirs.
+    """
+    own = logits[np.arange(len(labels)), labels]
+    return np.lexsort((logits.sum(axis=1, dtype=np.float64), logits.max(axis=1), own, labels))
+
+
+def _relative(sample_weight: FloatArray | None, n_rows: int) -> FloatArray:
+    """Weights that sum to 1, so that the losses are means."""
+    weights = np.ones(n_rows) if sample_weight is None else sample_weight
+    total: FloatArray = weights / weights.sum()
+    return total

@@ -1,0 +1,375 @@
+"""One door for every calibrator: what all of them promise."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import equable
+from equable.errors import ConvergenceWarning, FileFormatError, InputError, NotFittedError
+
+VARIANTS = {
+    "uncalibrated": equable.Uncalibrated(),
+    "ts": equable.TemperatureScaling(),
+    "ts brier": equable.TemperatureScaling(loss="brier"),
+    "ets": equable.EnsembleTemperatureScaling(),
+    "pts": equable.ParametrizedTemperatureScaling(),
+    "dats": equable.DATS(),
+    "dats shared": equable.DATS(weights="shared"),
+    "dats literal": equable.DATS(aggregate="literal"),
+    "dats euclidean": equable.DATS(metric="euclidean"),
+    "dats sample": equable.DATS(distance="sample"),
+}
+assert {type(c) for c in VARIANTS.values()} == set(equable.CALIBRATORS.values())
+
+
+@pytest.fixture(params=VARIANTS)
+def calibrator(request):
+    return clone(VARIANTS[request.param])
+
+
+def fit(calibrator, data, rows=slice(None), **more):
+    return calibrator.fit(
+        data.logits[rows], data.y[rows], features=data.features[rows], tasks=data.tasks[rows], **more
+    )
+
+
+def predict(calibrator, data, logits=None, groups=None):
+    return calibrator.predict_proba(
+        data.logits if logits is None else logits, features=data.features, groups=groups
+    )
+
+
+def brier(p, y):
+    return ((p - np.eye(p.shape[1])[y]) ** 2).sum(axis=1).mean()
+
+
+def nll(p, y):
+    return -np.log(p[np.arange(len(y)), y]).mean()
+
+
+def test_rows_are_probabilities_and_keep_the_argmax(calibrator, incremental):
+    p = predict(fit(calibrator, incremental), incremental, groups=incremental.tasks)
+    assert p.dtype == np.float64
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-12)
+    top = incremental.logits.argmax(axis=1)
+    np.testing.assert_array_equal(p[np.arange(len(p)), top], p.max(axis=1))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_extreme_logits_stay_finite(calibrator, incremental, scale):
+    p = predict(fit(calibrator, incremental), incremental, logits=incremental.logits * scale)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::equable.errors.ConvergenceWarning")
+def test_fits_extreme_logits(calibrator, incremental):
+    scaled = type(incremental)(
+        incremental.logits * 1e5, incremental.y, incremental.features, incremental.tasks
+    )
+    assert np.isfinite(predict(fit(calibrator, scaled), scaled)).all()
+
+
+def test_float16_and_torch_are_welcome(calibrator, incremental):
+    torch = pytest.importorskip("torch")
+    half = incremental.logits.astype(np.float16)
+    expected = calibrator.fit(
+        half.astype(np.float64), incremental.y, features=incremental.features, tasks=incremental.tasks
+    ).predict_proba(half.astype(np.float64), features=incremental.features)
+    tensors = torch.tensor(half, requires_grad=True)
+    got = clone(calibrator).fit(
+        tensors,
+        torch.tensor(incremental.y),
+        features=torch.tensor(incremental.features),
+        tasks=list(incremental.tasks),
+    )
+    np.testing.assert_allclose(
+        got.predict_proba(tensors, features=torch.tensor(incremental.features)), expected, atol=1e-9
+    )
+
+
+def test_objective_is_not_above_its_start(calibrator, incremental):
+    """On its own rows, at the temperatures it fitted, no method ends above T = 1."""
+    fit(calibrator, incremental)
+    plain = equable.Uncalibrated().fit(incremental.logits, incremental.y).predict_proba(incremental.logits)
+    if isinstance(calibrator, equable.DATS):
+        temperatures = fitted_row_temperatures(calibrator, incremental)
+        z = incremental.logits / temperatures[:, None]
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        fitted = p / p.sum(axis=1, keepdims=True)
+    else:
+        fitted = predict(calibrator, incremental)
+    loss = nll if getattr(calibrator, "loss", "brier") == "nll" else brier
+    assert loss(fitted, incremental.y) <= loss(plain, incremental.y) + 1e-12
+
+
+def fitted_row_temperatures(dats, data):
+    if dats.distance == "class":
+        return dats.class_temperatures_[data.y]
+    raw = 1 - (
+        (data.features / np.linalg.norm(data.features, axis=1, keepdims=True))
+        @ (dats.current_prototypes_ / np.linalg.norm(dats.current_prototypes_, axis=1, keepdims=True)).T
+    ).max(axis=1)
+    distances = (raw - raw.min()) / (raw.max() - raw.min())
+    return dats.base_temperature_ + dats.distance_weights_[data.y] * distances
+
+
+def test_row_order_is_irrelevant(calibrator, incremental):
+    order = np.random.default_rng(5).permutation(len(incremental.y))
+    a = predict(fit(calibrator, incremental), incremental, groups=incremental.tasks)
+    b = predict(fit(clone(calibrator), incremental, order), incremental, groups=incremental.tasks)
+    np.testing.assert_allclose(a, b, atol=1e-9)
+    shuffled = calibrator.predict_proba(
+        incremental.logits[order], features=incremental.features[order], groups=incremental.tasks[order]
+    )
+    np.testing.assert_allclose(shuffled, a[order], atol=1e-12)
+
+
+def test_inputs_are_untouched(calibrator, incremental):
+    before = [a.copy() for a in (incremental.logits, incremental.y, incremental.features, incremental.tasks)]
+    for a in (incremental.logits, incremental.y, incremental.features, incremental.tasks):
+        a.setflags(write=False)
+    weights = np.ones(len(incremental.y))
+    weights.setflags(write=False)
+    predict(fit(calibrator, incremental, sample_weight=weights), incremental, groups=incremental.tasks)
+    for old, new in zip(
+        before, (incremental.logits, incremental.y, incremental.features, incremental.tasks), strict=True
+    ):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_settings_survive_fit_and_clone(calibrator, incremental):
+    settings = calibrator.get_params()
+    fit(calibrator, incremental)
+    assert calibrator.get_params() == settings
+    copy = clone(calibrator)
+    assert copy.get_params() == settings
+    assert repr(copy) == repr(calibrator)
+    learnt = {name for name in vars(calibrator) if name.endswith("_")}
+    assert learnt == {*calibrator.FITTED, "n_classes_"}
+    assert not any(name.endswith("_") for name in vars(copy))
+    with pytest.raises(InputError, match="nonsense"):
+        calibrator.set_params(nonsense=1)
+
+
+def test_weights_are_copies_of_rows(calibrator, incremental):
+    copies = np.random.default_rng(4).integers(1, 4, len(incremental.y))
+    repeated = np.repeat(np.arange(len(incremental.y)), copies)
+    a = predict(fit(calibrator, incremental, sample_weight=copies), incremental, groups=incremental.tasks)
+    b = predict(fit(clone(calibrator), incremental, repeated), incremental, groups=incremental.tasks)
+    if isinstance(calibrator, equable.ParametrizedTemperatureScaling):
+        # not convex: two runs end in different networks of about the same loss
+        weighted = [
+            np.average(((p - np.eye(9)[incremental.y]) ** 2).sum(axis=1), weights=copies) for p in (a, b)
+        ]
+        assert weighted[0] == pytest.approx(weighted[1], rel=0.02)
+    else:
+        # the prior of DATS counts rows: three copies are three rows, a weight of three is not
+        np.testing.assert_allclose(a, b, atol=2e-2)
+
+
+def test_out_receives_the_result(calibrator, incremental):
+    expected = predict(fit(calibrator, incremental), incremental)
+    out = np.empty(expected.shape, dtype=np.float32)
+    got = calibrator.predict_proba(incremental.logits, features=incremental.features, out=out)
+    assert got is out
+    np.testing.assert_allclose(out, expected, atol=1e-6)
+    with pytest.raises(InputError, match="out must be"):
+        calibrator.predict_proba(incremental.logits, features=incremental.features, out=np.empty((2, 2)))
+
+
+def test_one_row_is_a_batch(calibrator, incremental):
+    fit(calibrator, incremental)
+    p = calibrator.predict_proba(incremental.logits[:1], features=incremental.features[:1])
+    assert p.shape == (1, incremental.logits.shape[1])
+
+
+def test_saved_file_gives_the_same_bits_in_another_process(calibrator, incremental, tmp_path):
+    path = tmp_path / "cal.safetensors"
+    expected = predict(fit(calibrator, incremental), incremental, groups=incremental.tasks)
+    calibrator.save(path)
+    np.savez(
+        tmp_path / "in.npz", z=incremental.logits, f=incremental.features, g=incremental.tasks, p=expected
+    )
+    code = (
+        "import sys, numpy as np, equable; d = np.load(sys.argv[2]);"
+        "p = equable.load(sys.argv[1]).predict_proba(d['z'], features=d['f'], groups=d['g']);"
+        "sys.exit(0 if np.array_equal(p, d['p']) else 3)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code, path, tmp_path / "in.npz"], check=False).returncode == 0
+    )
+    assert equable.load(path).get_params() == calibrator.get_params()
+
+
+def test_use_before_fit(calibrator, incremental, tmp_path):
+    with pytest.raises(NotFittedError, match=type(calibrator).__name__):
+        predict(calibrator, incremental)
+    with pytest.raises(NotFittedError, match="fitted before it is saved"):
+        calibrator.save(tmp_path / "x.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+BAD_FITS = {
+    "NaN": (lambda d: {"logits": with_value(d.logits, np.nan)}, "logits must be finite; got nan in row 3"),
+    "infinity": (lambda d: {"logits": with_value(d.logits, np.inf)}, "finite; got inf"),
+    "one dimension": (lambda d: {"logits": d.logits[0]}, "two dimensions"),
+    "no rows": (lambda d: {"logits": d.logits[:0]}, "at least one row"),
+    "one column": (lambda d: {"logits": d.logits[:, :1]}, "at least 2 columns"),
+    "ragged": (lambda d: {"logits": [[1.0, 2.0], [1.0]]}, "logits must be a"),
+    "text": (lambda d: {"logits": np.full(d.logits.shape, "a")}, "real numbers"),
+    "complex": (lambda d: {"logits": d.logits * 1j}, "real numbers"),
+    "probabilities": (lambda d: {"logits": np.full(d.logits.shape, 1 / d.logits.shape[1])}, "before softmax"),
+    "label too large": (lambda d: {"y": np.where(d.y == 0, 99, d.y)}, "0 … 8 .K = 9 logit columns.; got 99"),
+    "label negative": (lambda d: {"y": d.y - 1}, "got -1"),
+    "labels as text": (lambda d: {"y": d.y.astype(str)}, "whole numbers"),
+    "labels as fractions": (lambda d: {"y": d.y + 0.5}, "whole numbers"),
+    "labels missing": (lambda d: {"y": None}, "needs y"),
+    "labels too few": (lambda d: {"y": d.y[:-1]}, r"shape \(360,\)"),
+    "features too few": (lambda d: {"features": d.features[:-1]}, "one row for each of the 360 rows"),
+    "features NaN": (lambda d: {"features": with_value(d.features, np.nan)}, "features must be finite"),
+    "tasks negative": (lambda d: {"tasks": d.tasks - 1}, "tasks must be ≥ 0; got -1"),
+    "weights negative": (
+        lambda d: {"sample_weight": -np.ones(len(d.y))},
+        "sample_weight must be finite and ≥ 0",
+    ),
+    "weights zero": (lambda d: {"sample_weight": np.zeros(len(d.y))}, "positive entry"),
+    "current not a pair": (lambda d: {"current": 3}, "must be a pair"),
+    "current of another width": (lambda d: {"current": (d.features[:, :2], d.y)}, "columns of features"),
+}
+
+
+def with_value(matrix, value):
+    changed = matrix.copy()
+    changed[3, 1] = value
+    return changed
+
+
+@pytest.mark.parametrize("case", BAD_FITS)
+def test_bad_fits_are_refused_and_change_nothing(calibrator, incremental, case):
+    make, message = BAD_FITS[case]
+    expected = predict(fit(calibrator, incremental), incremental)
+    arguments = {
+        "logits": incremental.logits,
+        "y": incremental.y,
+        "features": incremental.features,
+        "tasks": incremental.tasks,
+    } | make(incremental)
+    with pytest.raises(InputError, match=message):
+        calibrator.fit(arguments.pop("logits"), arguments.pop("y"), **arguments)
+    np.testing.assert_array_equal(predict(calibrator, incremental), expected)
+
+
+def test_bad_batches_are_refused(calibrator, incremental):
+    fit(calibrator, incremental)
+    with pytest.raises(InputError, match="9 columns seen at fit; got 10"):
+        calibrator.predict_proba(np.zeros((5, 10)), features=incremental.features[:5])
+    with pytest.raises(InputError, match=r"groups must have shape \(360,\)"):
+        predict(calibrator, incremental, groups=[1, 2])
+    with pytest.raises(InputError, match="groups must be whole numbers or text"):
+        predict(calibrator, incremental, groups=np.full(len(incremental.y), 0.5))
+    with pytest.raises(InputError, match="finite"):
+        predict(calibrator, incremental, logits=with_value(incremental.logits, -np.inf))
+
+
+def test_groups_may_be_text(calibrator, incremental):
+    fit(calibrator, incremental)
+    names = np.array(["ward a", "ward b", "ward c"])[incremental.tasks]
+    np.testing.assert_array_equal(
+        predict(calibrator, incremental, groups=names),
+        predict(calibrator, incremental, groups=incremental.tasks),
+    )
+
+
+class TestFiles:
+    @pytest.fixture
+    def saved(self, incremental, tmp_path):
+        path = tmp_path / "cal.safetensors"
+        fit(equable.DATS(), incremental).save(path)
+        return path
+
+    def test_every_changed_byte_is_noticed(self, saved):
+        whole = saved.read_bytes()
+        rng = np.random.default_rng(0)
+        for position in rng.choice(len(whole), 300, replace=False):
+            damaged = bytearray(whole)
+            damaged[position] ^= 1 << int(rng.integers(8))
+            saved.write_bytes(bytes(damaged))
+            with pytest.raises(FileFormatError):
+                equable.load(saved)
+
+    def test_truncated(self, saved):
+        whole = saved.read_bytes()
+        for length in (0, 4, 8, 100, len(whole) // 2, len(whole) - 1):
+            saved.write_bytes(whole[:length])
+            with pytest.raises(FileFormatError, match="damaged or foreign"):
+                equable.load(saved)
+
+    def test_foreign(self, saved):
+        from safetensors.numpy import save_file
+
+        save_file({"x": np.ones(3)}, saved)
+        with pytest.raises(FileFormatError, match="another safetensors file"):
+            equable.load(saved)
+
+    def test_newer(self, saved):
+        from safetensors.numpy import save_file
+
+        save_file({}, saved, metadata={"format": "equable-calibrator", "schema": "2"})
+        with pytest.raises(FileFormatError, match="schema '2'; this equable reads up to 1"):
+            equable.load(saved)
+
+    def test_missing(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            equable.load(tmp_path / "none")
+
+    def test_shapes_that_do_not_fit_together(self, saved):
+        from safetensors import safe_open
+        from safetensors.numpy import save_file
+
+        from equable.calibrators.files import _digest
+
+        with safe_open(saved, framework="np") as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors["distance_weights_"] = np.ones(4)
+        metadata["sha256"] = _digest(metadata["calibrator"], tensors)
+        save_file(tensors, saved, metadata=metadata)
+        with pytest.raises(
+            FileFormatError, match=r"distance_weights_ must be finite float64 of shape \(9,\)"
+        ):
+            equable.load(saved)
+
+    def test_a_failed_write_keeps_the_old_file(self, saved, incremental, monkeypatch):
+        before = saved.read_bytes()
+
+        def full(*_args):
+            raise OSError("No space left on device")
+
+        monkeypatch.setattr("os.replace", full)
+        with pytest.raises(OSError, match="No space"):
+            fit(equable.TemperatureScaling(), incremental).save(saved)
+        assert saved.read_bytes() == before
+        assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+
+
+def test_a_bound_is_said_in_words(incremental):
+    with pytest.warns(ConvergenceWarning, match="lower bound 0.05"):
+        equable.TemperatureScaling().fit(incremental.logits, incremental.logits.argmax(axis=1))
+
+
+def test_bad_settings():
+    data = np.array([[1.0, 0.0], [0.0, 2.0]]), [0, 1]
+    for bad, message in (
+        (equable.TemperatureScaling(loss="mse"), "loss must be one of .*got 'mse'"),
+        (equable.DATS(coverage=1.4), r"coverage must be in \(0, 1\]; got 1.4"),
+        (equable.DATS(metric="manhattan"), "metric must be one of"),
+        (equable.DATS(prior_strength=-1), "prior_strength must be finite and ≥ 0; got -1"),
+        (equable.ParametrizedTemperatureScaling(top_k=0), "top_k must be a whole number ≥ 1; got 0"),
+        (equable.ParametrizedTemperatureScaling(hidden=(0,)), "hidden must be widths"),
+    ):
+        with pytest.raises(InputError, match=message):
+            bad.fit(*data)

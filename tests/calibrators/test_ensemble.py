@@ -1,0 +1,54 @@
+"""ETS: exact weights against SLSQP and the reference vector."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import equable
+from equable.errors import UnsupportedError
+
+
+def softmax(z):
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_weights_equal_slsqps(seed):
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(20, 300)), int(rng.integers(2, 9))
+    y = rng.integers(0, k, n)
+    z = rng.uniform(0.5, 4) * (rng.normal(size=(n, k)) + rng.uniform(0, 2) * np.eye(k)[y])
+    cal = equable.EnsembleTemperatureScaling().fit(z, y)
+    members = [softmax(z / cal.temperature_), softmax(z), np.full((n, k), 1 / k)]
+
+    def loss(w):
+        mixed = sum(a * m for a, m in zip(w, members, strict=True))
+        return ((mixed - np.eye(k)[y]) ** 2).sum(axis=1).mean()
+
+    oracle = minimize(
+        loss,
+        [1.0, 0, 0],
+        method="SLSQP",
+        bounds=[(0, 1)] * 3,
+        options={"ftol": 1e-12},
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+    )
+    assert loss(cal.weights_) <= oracle.fun + 1e-10
+    assert cal.weights_.sum() == pytest.approx(1, abs=1e-12)
+    assert (cal.weights_ >= 0).all()
+
+
+def test_reference_weights():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 200)
+    z = rng.normal(size=(200, 5)) * 2
+    z[np.arange(200), y] += 2
+    cal = equable.EnsembleTemperatureScaling().fit(z * 1.7, y)
+    np.testing.assert_allclose(cal.weights_, [0.610, 0.219, 0.171], atol=5e-4)
+
+
+def test_it_has_no_single_temperature(incremental):
+    cal = equable.EnsembleTemperatureScaling().fit(incremental.logits, incremental.y)
+    with pytest.raises(UnsupportedError, match="no single temperature"):
+        cal.temperature(incremental.logits)

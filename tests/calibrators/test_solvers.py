@@ -1,0 +1,183 @@
+"""Solvers against planted temperatures, finite differences and scipy's own minimisers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from equable.calibrators import solvers
+from equable.calibrators.solvers import (
+    LOSSES,
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    SOLVERS,
+    brier_curves,
+    brier_temperature,
+    loss_terms,
+    newton,
+    nll_temperature,
+    softmax,
+)
+
+
+def vector_4():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 200)
+    z = rng.normal(size=(200, 5)) * 2
+    z[np.arange(200), y] += 2
+    return z * 1.7, y
+
+
+def naive_loss(z, y, temperature, loss, weights=None):
+    log_p = log_softmax(z / temperature, axis=1)
+    own = log_p[np.arange(len(y)), y]
+    rows = -own if loss == "nll" else ((np.eye(z.shape[1])[y] - np.exp(log_p)) ** 2).sum(axis=1)
+    return np.average(rows, weights=weights)
+
+
+def test_reference_temperatures():
+    z, y = vector_4()
+    assert nll_temperature(z, y).temperature == pytest.approx(3.43798, abs=5e-6)
+    assert brier_temperature(z, y).temperature == pytest.approx(3.12047, abs=5e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_derivatives_match_finite_differences(loss):
+    z, y = vector_4()
+    shifted = z - z.max(axis=1, keepdims=True)
+    for u in (-1.0, 0.3, 2.0):
+        _, slope, curvature = loss_terms(shifted, y, np.exp(-u), loss)
+        h = 1e-5
+        above, below = (loss_terms(shifted, y, np.exp(-(u + s * h)), loss) for s in (1, -1))
+        np.testing.assert_allclose(slope, (above[0] - below[0]) / (2 * h), atol=1e-8)
+        np.testing.assert_allclose(curvature, (above[1] - below[1]) / (2 * h), atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_optimum_equals_scipys(loss, dtype):
+    rng = np.random.default_rng(3)
+    for n, k in ((300, 3), (2000, 30), (9000, 7)):
+        y = rng.integers(0, k, n)
+        z = (rng.normal(size=(n, k)) * 3 + 3 * np.eye(k)[y]).astype(dtype)
+        found = SOLVERS[loss](z, y)
+        exact = z.astype(np.float64)
+        oracle = minimize_scalar(
+            lambda u, z=exact, y=y: naive_loss(z, y, np.exp(u), loss),
+            bounds=(-1, 3),
+            method="bounded",
+            options={"xatol": 1e-9},
+        )
+        assert found.converged
+        assert np.log(found.temperature) == pytest.approx(oracle.x, abs=1e-5)
+        assert naive_loss(exact, y, found.temperature, loss) <= oracle.fun + 1e-14
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    scale=st.floats(0.2, 20),
+    n=st.integers(20, 200),
+    k=st.integers(2, 12),
+    loss=st.sampled_from(LOSSES),
+)
+def test_nothing_on_a_grid_is_better(seed, scale, n, k, loss):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, k, n)
+    z = scale * (rng.normal(size=(n, k)) + np.eye(k)[y])
+    found = SOLVERS[loss](z, y)
+    assert MIN_TEMPERATURE <= found.temperature <= MAX_TEMPERATURE
+    best = min(naive_loss(z, y, t, loss) for t in np.exp(np.linspace(*solvers.LOG_BOUNDS, 200)))
+    assert naive_loss(z, y, found.temperature, loss) <= best + 1e-9
+
+
+@settings(max_examples=20, deadline=None)
+@given(factor=st.floats(0.3, 8), loss=st.sampled_from(LOSSES))
+def test_scaling_the_logits_scales_the_temperature(factor, loss):
+    z, y = vector_4()
+    ratio = SOLVERS[loss](z * factor, y).temperature / SOLVERS[loss](z, y).temperature
+    assert ratio == pytest.approx(factor, rel=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_weights_are_copies_of_rows(loss):
+    z, y = vector_4()
+    copies = np.random.default_rng(1).integers(0, 4, len(y))
+    weighted = SOLVERS[loss](z, y, copies.astype(float)).temperature
+    assert weighted == pytest.approx(
+        SOLVERS[loss](np.repeat(z, copies, axis=0), np.repeat(y, copies)).temperature
+    )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_bounds_are_reached_and_reported(loss):
+    z, _ = vector_4()
+    right = SOLVERS[loss](z, z.argmax(axis=1))
+    wrong = SOLVERS[loss](z, z.argmin(axis=1))
+    assert right.temperature == pytest.approx(MIN_TEMPERATURE)
+    assert wrong.temperature == pytest.approx(MAX_TEMPERATURE)
+    assert right.converged
+    assert wrong.converged
+
+
+def test_brier_takes_the_deeper_of_two_valleys():
+    # two kinds of rows with far-apart best temperatures make two local minima; the grid finds the deeper
+    z = np.concatenate([np.tile([0.4, 0.0], (100, 1)), np.tile([60.0, 0.0], (100, 1))])
+    y = np.concatenate([np.zeros(100, int), np.tile([0, 0, 0, 0, 1], 20)])
+    grid = np.exp(np.linspace(*solvers.LOG_BOUNDS, 4000))
+    curve = np.array([naive_loss(z, y, t, "brier") for t in grid])
+    minima = np.flatnonzero((curve[1:-1] < curve[:-2]) & (curve[1:-1] < curve[2:]))
+    assert len(minima) + (curve[0] < curve[1]) >= 2
+    assert naive_loss(z, y, brier_temperature(z, y).temperature, "brier") <= curve.min() + 1e-9
+
+
+def test_newton_many_problems_at_once():
+    targets = np.array([-2.0, 0.0, 0.7, 5.0])
+
+    def derivatives(u):
+        return np.sinh(u - targets), np.cosh(u - targets)
+
+    points, converged, _ = newton(derivatives, np.zeros(4), np.full(4, -3.0), np.full(4, 3.0))
+    np.testing.assert_allclose(points, [-2.0, 0.0, 0.7, 3.0], atol=1e-12)
+    assert converged
+
+
+def test_newton_says_when_it_does_not_converge():
+    _points, converged, n_iter = newton(
+        lambda u: (np.sinh(u - 1), np.cosh(u - 1)),
+        np.array([-2.0]),
+        np.array([-3.0]),
+        np.array([3.0]),
+        max_iter=2,
+    )
+    assert not converged
+    assert n_iter == 2
+
+
+def test_curves_are_sums_of_brier_scores():
+    z, y = vector_4()
+    weights = np.random.default_rng(2).random(len(y))
+    curves = brier_curves(z, y, weights, np.array([0.5, 2.0]), y, 5)
+    for c in range(5):
+        mine = y == c
+        for g, t in enumerate((0.5, 2.0)):
+            expected = naive_loss(z[mine], y[mine], t, "brier", weights[mine]) * weights[mine].sum()
+            assert curves[c, g] == pytest.approx(expected, rel=1e-12)
+
+
+def test_large_inputs_are_converted_block_by_block(monkeypatch):
+    z, y = vector_4()
+    expected = [SOLVERS[loss](z, y).temperature for loss in LOSSES]
+    monkeypatch.setattr(solvers, "KEEP_ELEMENTS", 0)
+    monkeypatch.setattr("equable.arrays.BLOCK_ELEMENTS", 35)
+    assert nll_temperature(z, y).temperature == pytest.approx(expected[0], rel=1e-12)
+
+
+def test_softmax_is_stable_and_writes_into_out():
+    z = np.array([[1e6, -1e6, 0.0], [700.0, 710.0, 0.0]])
+    out = np.empty((2, 3))
+    assert softmax(z, np.array([1.0, 2.0]), out) is out
+    np.testing.assert_allclose(out[0], [1, 0, 0])
+    np.testing.assert_allclose(out[1, 1] / out[1, 0], np.exp(5.0))
