@@ -1,0 +1,1 @@
+"""Train, score, report: the paper's tables and figures from one command."""
