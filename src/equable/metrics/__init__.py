@@ -1,0 +1,37 @@
+"""How far confidences can be trusted: per row, per bin, per task, before and after calibration.
+
+Probabilities (N, K) and labels (N,) in, fractions out. Nothing here needs a network or scikit-learn;
+matplotlib is imported when a diagram is drawn.
+"""
+
+from equable.metrics.calibration import (
+    classwise_ece,
+    expected_calibration_error,
+    maximum_calibration_error,
+    noise_floor,
+)
+from equable.metrics.comparison import TaskComparison, TaskScores
+from equable.metrics.curve import ReliabilityCurve, reliability_curve
+from equable.metrics.display import ReliabilityDisplay
+from equable.metrics.referral import RiskCoverage, accepted_share, risk_coverage
+from equable.metrics.scores import accuracy, brier_score, negative_log_likelihood
+from equable.metrics.tasks import compare_tasks
+
+__all__ = [
+    "ReliabilityCurve",
+    "ReliabilityDisplay",
+    "RiskCoverage",
+    "TaskComparison",
+    "TaskScores",
+    "accepted_share",
+    "accuracy",
+    "brier_score",
+    "classwise_ece",
+    "compare_tasks",
+    "expected_calibration_error",
+    "maximum_calibration_error",
+    "negative_log_likelihood",
+    "noise_floor",
+    "reliability_curve",
+    "risk_coverage",
+]

@@ -1,0 +1,81 @@
+"""Referral: the classifier decides where it is sure, a person decides the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from equable.arrays import FloatArray
+from equable.errors import InputError
+from equable.metrics.rows import checked_pair, top_label
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """One entry for each distinct confidence, the highest first.
+
+    Attributes
+    ----------
+    threshold : rows with at least this confidence are accepted.
+    coverage : share of the rows accepted, increasing to 1.
+    risk : share of errors among them.
+    area : Σ (step in coverage) · risk, the mean risk over coverages; lower is better.
+    """
+
+    threshold: FloatArray
+    coverage: FloatArray
+    risk: FloatArray
+    area: float
+
+    def to_dict(self) -> dict[str, float | list[float]]:
+        """Plain lists and numbers for JSON."""
+        return {
+            "threshold": self.threshold.tolist(),
+            "coverage": self.coverage.tolist(),
+            "risk": self.risk.tolist(),
+            "area": self.area,
+        }
+
+
+def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:
+    """Error among accepted rows against the share accepted, most confident rows first.
+
+    Rows of equal confidence are accepted together: no threshold can tell them apart.
+
+    Examples
+    --------
+    >>> from equable.metrics import risk_coverage
+    >>> curve = risk_coverage([0, 1, 0], [[0.9, 0.1], [0.75, 0.25], [0.75, 0.25]])
+    >>> curve.coverage.round(2), curve.risk.round(2), round(curve.area, 3)
+    (array([0.33, 1.  ]), array([0.  , 0.33]), 0.222)
+    """
+    labels, probabilities = checked_pair(y_true, y_prob)
+    confidence, predicted = top_label(probabilities)
+    order = np.argsort(-confidence, kind="stable")
+    ordered = confidence[order].astype(np.float64)
+    last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)  # of each run of equals
+    accepted = last + 1
+    risk = np.cumsum((predicted != labels)[order])[last] / accepted
+    coverage = accepted / len(ordered)
+    area = float(np.sum(np.diff(coverage, prepend=0.0) * risk))
+    return RiskCoverage(ordered[last], coverage, risk, area)
+
+
+def accepted_share(y_true: Any, y_prob: Any, max_error: float = 0.05) -> float:
+    """Largest share of rows that can be accepted with at most `max_error` errors among them, else 0.
+
+    The threshold behind it is the best one in hindsight: a threshold to be used must be chosen on
+    other rows than those it is judged on.
+
+    Examples
+    --------
+    >>> from equable.metrics import accepted_share
+    >>> accepted_share([0, 1], [[0.9, 0.1], [0.75, 0.25]], max_error=0.05)
+    0.5
+    """
+    if not 0 <= max_error <= 1:
+        raise InputError(f"max_error must be in [0, 1]; got {max_error}")
+    curve = risk_coverage(y_true, y_prob)
+    return float(np.max(curve.coverage, where=curve.risk <= max_error, initial=0.0))
