@@ -1,0 +1,67 @@
+"""JPEG, PNG and other 8-bit images as numpy arrays, through Pillow."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from equable.errors import DataError, MissingExtraError
+from equable.scenarios.datasets.extras import require
+
+MAX_PIXELS = 50_000_000
+GREY_MODES = ("1", "L", "LA")
+COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
+
+
+def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb: bool = False) -> np.ndarray:
+    """One image as (H, W, C) uint8: C = 1 if it is stored grey (and `rgb` is not asked for), else 3.
+
+    With `size`, the central square is resized to size × size (bicubic, with anti-aliasing). A camera's
+    orientation mark is obeyed; transparency is dropped.
+    """
+    image_module, ops = require("PIL.Image", "reading images"), require("PIL.ImageOps", "reading images")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whatever Pillow warns of is checked below
+            with image_module.open(source) as image:
+                _check(image, where)
+                upright = _plain(ops.exif_transpose(image), rgb)
+                return _pixels(upright if size is None else _fitted(upright, size, image_module))
+    except (DataError, MissingExtraError):
+        raise
+    except Exception as error:  # decoders fail in many ways on foreign bytes
+        raise DataError(f"{where} must be a readable image; it is damaged or foreign: {error}") from error
+
+
+def _check(image: Any, where: str) -> None:
+    """Refuse before decoding: sizes that fill the memory, and pixels that 8 bits would silently clip."""
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(f"{where} must have at most {MAX_PIXELS} pixels; it has {image.width}×{image.height}")
+    if image.mode not in (*GREY_MODES, *COLOUR_MODES):
+        raise DataError(
+            f"{where} must have 8 bits a channel; it has Pillow's mode {image.mode!r}. Convert it first"
+        )
+
+
+def _plain(image: Any, rgb: bool) -> Any:
+    if image.mode in GREY_MODES and not rgb:
+        return image.convert("L")
+    return image.convert("RGB")
+
+
+def _fitted(image: Any, size: int, image_module: Any) -> Any:
+    if image.size == (size, size):
+        return image
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    # crop first: resize(box=…) would let pixels beyond the box bleed in
+    square = image.crop((left, top, left + side, top + side))
+    return square.resize((size, size), image_module.Resampling.BICUBIC)
+
+
+def _pixels(image: Any) -> np.ndarray:
+    pixels = np.array(image, dtype=np.uint8)
+    return pixels.reshape(*pixels.shape[:2], -1)
