@@ -17,6 +17,8 @@ _PUBLIC = {
     "EnsembleTemperatureScaling": "equable.calibrators",
     "ParametrizedTemperatureScaling": "equable.calibrators",
     "DATS": "equable.calibrators",
+    "ARC": "equable.calibrators",
+    "Stream": "equable.calibrators",
     "CALIBRATORS": "equable.calibrators",
     "load": "equable.calibrators",
 }
@@ -35,10 +37,12 @@ __all__ = ["__version__", "metrics", *_PUBLIC]
 
 if TYPE_CHECKING:
     from equable import metrics as metrics
+    from equable.calibrators import ARC as ARC
     from equable.calibrators import CALIBRATORS as CALIBRATORS
     from equable.calibrators import DATS as DATS
     from equable.calibrators import EnsembleTemperatureScaling as EnsembleTemperatureScaling
     from equable.calibrators import ParametrizedTemperatureScaling as ParametrizedTemperatureScaling
+    from equable.calibrators import Stream as Stream
     from equable.calibrators import TemperatureScaling as TemperatureScaling
     from equable.calibrators import Uncalibrated as Uncalibrated
     from equable.calibrators import load as load

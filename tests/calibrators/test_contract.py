@@ -21,6 +21,9 @@ VARIANTS = {
     "dats literal": equable.DATS(aggregate="literal"),
     "dats euclidean": equable.DATS(metric="euclidean"),
     "dats sample": equable.DATS(distance="sample"),
+    "arc": equable.ARC(),
+    "arc plain": equable.ARC(adaptive=False),
+    "arc nll guarded": equable.ARC(loss="nll", guard=True),
 }
 assert {type(c) for c in VARIANTS.values()} == set(equable.CALIBRATORS.values())
 
@@ -160,6 +163,8 @@ def test_weights_are_copies_of_rows(calibrator, incremental):
     repeated = np.repeat(np.arange(len(incremental.y)), copies)
     a = predict(fit(calibrator, incremental, sample_weight=copies), incremental, groups=incremental.tasks)
     b = predict(fit(clone(calibrator), incremental, repeated), incremental, groups=incremental.tasks)
+    if isinstance(calibrator, equable.ARC) and (calibrator.adaptive or calibrator.guard):
+        pytest.skip("its cross-fitting tells copies of a row, which fall into different folds, from weights")
     if isinstance(calibrator, equable.ParametrizedTemperatureScaling):
         # not convex: two runs end in different networks of about the same loss
         weighted = [

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from equable.benchmark.bounds import TaskTemperatures
 from equable.benchmark.step import Rows, Step
 from equable.calibrators import (
+    ARC,
     DATS,
     Calibrator,
     EnsembleTemperatureScaling,
@@ -61,6 +62,9 @@ METHODS: dict[str, Method] = {
     "rc_brier": Method("RC (Brier)", "calibration_buffer", lambda: TemperatureScaling(loss="brier")),
     "tcil": Method("T-CIL", "perturbed", TemperatureScaling),
     "dats": Method("DATS", "calibration_buffer", DATS),
+    "arc": Method("ARC", "calibration_buffer", ARC),
+    "arc_plain": Method("ARC, plain", "calibration_buffer", lambda: ARC(adaptive=False), variant=True),
+    "arc_guard": Method("ARC, guarded", "calibration_buffer", lambda: ARC(guard=True), variant=True),
     "dats_shared": Method(
         "DATS, one weight", "calibration_buffer", lambda: DATS(weights="shared"), variant=True
     ),

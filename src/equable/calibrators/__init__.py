@@ -1,10 +1,12 @@
 """Calibrators: arrays in, probabilities out. One method, one file."""
 
+from equable.calibrators.adaptive import ARC, BatchFacts
 from equable.calibrators.base import Calibrator
 from equable.calibrators.distance_aware import DATS
 from equable.calibrators.ensemble import EnsembleTemperatureScaling
 from equable.calibrators.files import load
 from equable.calibrators.parametrized import ParametrizedTemperatureScaling
+from equable.calibrators.stream import Stream
 from equable.calibrators.temperature import TemperatureScaling
 from equable.calibrators.uncalibrated import Uncalibrated
 
@@ -15,14 +17,18 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "ets": EnsembleTemperatureScaling,
     "pts": ParametrizedTemperatureScaling,
     "dats": DATS,
+    "arc": ARC,
 }
 
 __all__ = [
+    "ARC",
+    "BatchFacts",
     "CALIBRATORS",
     "Calibrator",
     "DATS",
     "EnsembleTemperatureScaling",
     "ParametrizedTemperatureScaling",
+    "Stream",
     "TemperatureScaling",
     "Uncalibrated",
     "load",

@@ -215,3 +215,14 @@ def group_codes(groups: np.ndarray | None, n_rows: int) -> tuple[IntArray, int]:
         return np.zeros(n_rows, dtype=np.int64), 1
     ids, codes = np.unique(groups, return_inverse=True)
     return codes.astype(np.int64).reshape(-1), len(ids)
+
+
+def require_every_class(rows: CalibrationSet) -> None:
+    """Every logit column needs rows with weight, or what is learnt of it is undefined."""
+    mass = np.bincount(rows.labels, rows.weights, minlength=rows.n_classes)
+    if (mass == 0).any():
+        missing = np.flatnonzero(mass == 0)
+        raise InputError(
+            f"every class needs at least one row in the calibration buffer; class {missing[0]} has none"
+            + (f" (nor have {len(missing) - 1} others)" if len(missing) > 1 else "")
+        )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.calibrators.base import CalibrationSet, Calibrator, group_codes
+from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
 from equable.calibrators.distance_solvers import DistanceFit, DistanceProblem, solve_by_class, solve_jointly
 from equable.calibrators.prototypes import (
     METRICS,
@@ -128,7 +128,7 @@ class DATS(Calibrator):
         assert rows.features is not None
         assert rows.tasks is not None
         classes = np.arange(rows.n_classes)
-        _require_every_class(rows)
+        require_every_class(rows)
         current = np.unique(rows.labels[rows.tasks == rows.tasks.max()])
         prototypes = class_prototypes(rows.features, rows.labels, classes, rows.weights)
         current_prototypes = self._current_prototypes(rows, current)
@@ -234,14 +234,3 @@ class DATS(Calibrator):
             mean_weight * batch_distance + self.base_temperature_, MAX_TEMPERATURE
         )
         return literal
-
-
-def _require_every_class(rows: CalibrationSet) -> None:
-    """Every logit column needs rows with weight, or its prototype and temperature are undefined."""
-    mass = np.bincount(rows.labels, rows.weights, minlength=rows.n_classes)
-    if (mass == 0).any():
-        missing = np.flatnonzero(mass == 0)
-        raise InputError(
-            f"every class needs at least one row in the calibration buffer; class {missing[0]} has none"
-            + (f" (nor have {len(missing) - 1} others)" if len(missing) > 1 else "")
-        )

@@ -25,12 +25,19 @@ SCALARS: dict[str, type] = {"float": float, "int": int, "bool": bool, "text": st
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator; the target is replaced only when the new file is whole."""
+    save_with_extras(calibrator, path, {})
+
+
+def save_with_extras(
+    calibrator: Calibrator, path: str | os.PathLike[str], extras: dict[str, np.ndarray]
+) -> None:
+    """The same with arrays of another owner beside it, such as a stream's window."""
     from safetensors.numpy import save as to_bytes
 
     if not calibrator.__sklearn_is_fitted__():
         raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it is saved")
     scalars: dict[str, Any] = {"n_classes_": calibrator.n_classes_}
-    tensors: dict[str, np.ndarray] = {}
+    tensors = {f"extra.{name}": np.ascontiguousarray(value) for name, value in extras.items()}
     for name, kind in calibrator.FITTED.items():
         value = getattr(calibrator, name)
         if kind in SCALARS:
@@ -48,6 +55,11 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 
     A damaged, tampered, foreign or newer file raises `FileFormatError`.
     """
+    return load_with_extras(path)[0]
+
+
+def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str, np.ndarray]]:
+    """Read a calibrator and the arrays stored beside it."""
     metadata, tensors = _read(Path(path))
     if metadata.get("format") != FORMAT:
         raise FileFormatError(f"{path} must be a calibrator saved by equable; it is another safetensors file")
@@ -60,9 +72,11 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     if metadata.get("sha256") != _digest(body, tensors):
         raise FileFormatError(f"{path} was changed after it was saved: its digest does not match its content")
     try:
-        return _restore(json.loads(body), tensors)
+        calibrator = _restore(json.loads(body), tensors)
     except (KeyError, TypeError, ValueError, EquableError) as error:
         raise FileFormatError(f"{path} does not describe a calibrator: {error}") from error
+    prefix = "extra."
+    return calibrator, {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:

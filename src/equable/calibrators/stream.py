@@ -1,0 +1,116 @@
+"""Stream: rows as they arrive in production, each served with the recent past as its batch."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+
+from equable.arrays import as_array
+from equable.calibrators.base import Calibrator
+from equable.calibrators.files import load_with_extras, save_with_extras
+from equable.errors import FileFormatError, InputError, NotFittedError
+from equable.outputs import Outputs
+
+
+class Stream:
+    """A fitted calibrator and a window of the last rows, whose class mix the next rows are taken to share.
+
+    Methods that set one temperature a batch (DATS, ARC) need a batch; in production rows come one by
+    one. Each `update` calibrates its rows together with the window before them, then moves the window on.
+    Memory is bounded: at most `window` rows are kept, and long updates are served in pieces of that length.
+
+    Parameters
+    ----------
+    calibrator : fitted; it is used, never changed.
+    window : rows of the recent past kept, ≥ 1. Short windows follow drift, long ones are less noisy.
+
+    Examples
+    --------
+    >>> import numpy as np, equable
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1, 2, 3], 100)
+    >>> logits = 4 * (np.eye(4)[y] + np.where(y < 2, 1.2, 0.4)[:, None] * rng.normal(size=(400, 4)))
+    >>> stream = equable.Stream(equable.ARC().fit(logits, y), window=64)
+    >>> stream.update(logits[:1]).shape
+    (1, 4)
+    >>> for row in logits[1:100]:
+    ...     p = stream.update(row[None])
+    >>> len(stream)
+    64
+    """
+
+    def __init__(self, calibrator: Calibrator, window: int = 256) -> None:
+        if not isinstance(window, int) or isinstance(window, bool) or window < 1:
+            raise InputError(f"window must be a whole number ≥ 1; got {window!r}")
+        if not calibrator.__sklearn_is_fitted__():
+            raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it serves a stream")
+        self.calibrator = calibrator
+        self.window = window
+        self._recent: Outputs | None = None
+
+    def __len__(self) -> int:
+        """How many rows the window holds now."""
+        return 0 if self._recent is None else len(self._recent)
+
+    def update(self, logits: Any, features: Any = None) -> np.ndarray:
+        """Calibrated probabilities of the new rows, (n, K); a single row may be a vector."""
+        arriving = Outputs(
+            _rows(logits, "logits"), features=None if features is None else _rows(features, "features")
+        )
+        result = np.empty(arriving.logits.shape)
+        recent = self._recent
+        for start in range(0, len(arriving), self.window):
+            piece = arriving[start : start + self.window]
+            context = piece if recent is None else _join(recent, piece)
+            probabilities = self.calibrator.predict_proba(context.logits, features=context.features)
+            result[start : start + len(piece)] = probabilities[-len(piece) :]
+            recent = context[-self.window :]
+        self._recent = recent  # only now: a refused update leaves the stream as it was
+        return result
+
+    def reset(self) -> None:
+        """Forget the past, for instance when the source of the rows changes."""
+        self._recent = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write calibrator and window to one safetensors file, atomically."""
+        extras = {"window_length": np.array([self.window], dtype=np.float64)}
+        if self._recent is not None:
+            extras["window_logits"] = self._recent.logits
+            if self._recent.features is not None:
+                extras["window_features"] = self._recent.features
+        save_with_extras(self.calibrator, path, extras)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; the next update gives the same bits as if nothing had happened."""
+        calibrator, extras = load_with_extras(path)
+        if "window_length" not in extras:
+            raise FileFormatError(
+                f"{path} must be a saved Stream; it holds a calibrator alone: use equable.load"
+            )
+        stream = cls(calibrator, int(extras["window_length"][0]))
+        if "window_logits" in extras:
+            stream._recent = Outputs(extras["window_logits"], features=extras.get("window_features"))
+        return stream
+
+
+def _rows(value: Any, name: str) -> np.ndarray:
+    """A vector as one row; all rows in float64, so that pieces of different types can be joined."""
+    array = as_array(value, name)
+    return np.atleast_2d(array).astype(np.float64) if array.dtype.kind in "iubf" else array
+
+
+def _join(first: Outputs, second: Outputs) -> Outputs:
+    if (first.features is None) != (second.features is None):
+        raise InputError("features must be given in every update of a stream or in none")
+    if second.logits.shape[1] != first.logits.shape[1]:
+        raise InputError(
+            f"logits must keep the stream's {first.logits.shape[1]} columns; got {second.logits.shape[1]}"
+        )
+    features = None
+    if first.features is not None and second.features is not None:
+        features = np.concatenate([first.features, second.features])
+    return Outputs(np.concatenate([first.logits, second.logits]), features=features)
