@@ -36,9 +36,9 @@ LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 # Logits kept as shifted float64 rows between passes up to this many numbers (64 MB); beyond, each
 # pass converts them anew, block by block, so that memory does not grow with the input.
 KEEP_ELEMENTS = 1 << 23
+# From this many numbers on, a temperature is first sought on few rows, then in float32.
+LARGE_ELEMENTS = 1 << 17
 WARM_START_ROWS = 2048
-# A Newton step smaller than this leaves an error of about its square.
-LAST_STEP = 1e-6
 
 
 @dataclass(frozen=True)
@@ -51,27 +51,23 @@ class Temperature:
 
 
 class ShiftedRows:
-    """The rows of `logits` minus their maximum, in float64, block by block."""
+    """The rows of `logits` minus their maximum, in float64 (or float32), block by block."""
 
-    def __init__(self, logits: np.ndarray, *, elements: int | None = None) -> None:
-        self.shape: tuple[int, int] = (logits.shape[0], logits.shape[1])
-        self._logits = logits
-        blocks = row_blocks(*self.shape) if elements is None else row_blocks(*self.shape, elements)
-        self._kept = (
-            [(block, _shift(logits[block])) for block in blocks] if logits.size <= KEEP_ELEMENTS else None
-        )
-        self._blocks = blocks
+    def __init__(self, logits: np.ndarray, dtype: type = np.float64) -> None:
+        self._logits, self._dtype = logits, dtype
+        self._blocks = row_blocks(logits.shape[0], logits.shape[1])
+        self._kept = list(self._converted()) if logits.size <= KEEP_ELEMENTS else None
 
     def __iter__(self) -> Iterator[tuple[slice, FloatArray]]:
-        if self._kept is not None:
-            yield from self._kept
-        else:
-            for block in self._blocks:
-                yield block, _shift(self._logits[block])
+        return iter(self._kept) if self._kept is not None else self._converted()
+
+    def _converted(self) -> Iterator[tuple[slice, FloatArray]]:
+        for block in self._blocks:
+            yield block, _shift(self._logits[block], self._dtype)
 
 
-def _shift(block: np.ndarray) -> FloatArray:
-    rows = block.astype(np.float64)
+def _shift(block: np.ndarray, dtype: type = np.float64) -> FloatArray:
+    rows: FloatArray = block.astype(dtype)
     rows -= rows.max(axis=1, keepdims=True)
     return rows
 
@@ -126,6 +122,7 @@ def newton(
     low: FloatArray,
     high: FloatArray,
     *,
+    last_step: float = 1e-6,
     max_iter: int = 60,
 ) -> tuple[FloatArray, bool, int]:
     """Minimise many one-dimensional functions at once inside [low, high].
@@ -133,7 +130,8 @@ def newton(
     `derivatives` maps the (M,) points to slopes and curvatures. A bracket is kept for each
     function: a step that leaves it, or a curvature that is not positive, is replaced by the
     bracket's middle. An end of [low, high] not yet tried is tried itself, so a minimum at a
-    bound is found at once. Returns points, whether all converged, number of evaluations.
+    bound is found at once. A step below `last_step` is the last: it leaves an error of about its
+    square. Returns points, whether all converged, number of evaluations.
     """
     point, low, high = start.copy(), low.copy(), high.copy()
     low_tried = np.zeros(len(point), dtype=bool)
@@ -153,7 +151,7 @@ def newton(
         proposal = np.where(proposal <= low, np.where(low_tried, middle, low), proposal)
         proposal = np.where(proposal >= high, np.where(high_tried, middle, high), proposal)
         proposal = np.where((slope == 0) | outward | done, point, proposal)
-        done |= np.abs(proposal - point) < LAST_STEP
+        done |= np.abs(proposal - point) < last_step
         point = proposal
         if done.all():
             return point, True, n_iter
@@ -163,7 +161,10 @@ def newton(
 def nll_temperature(
     logits: np.ndarray, labels: IntArray, sample_weight: FloatArray | None = None
 ) -> Temperature:
-    """The temperature of least mean NLL, by Newton on log β with a warm start on few rows.
+    """The temperature of least mean NLL, by Newton on log β.
+
+    Large inputs start from the optimum of a few rows and take all but the last pass in float32, whose
+    exponential is several times faster; the last pass is in float64 and so is its result.
 
     Examples
     --------
@@ -173,29 +174,35 @@ def nll_temperature(
     3.0
     """
     weights = _relative(sample_weight, len(labels))
-    start, n_warm = 0.0, 0
-    part = slice(None, None, max(1, len(labels) // WARM_START_ROWS))
-    if part.step >= 4 and weights[part].any():
-        warm = nll_temperature(logits[part], labels[part], weights[part])
-        start, n_warm = float(np.log(warm.temperature)), warm.n_iter
-    solution = _newton_on_rows(ShiftedRows(logits), labels, weights, start, LOG_BOUNDS)
-    return Temperature(solution.temperature, solution.converged, solution.n_iter + n_warm)
+    u, n_iter = 0.0, 0
+    if logits.size >= LARGE_ELEMENTS:
+        part = slice(None, None, max(1, len(labels) // WARM_START_ROWS))
+        if part.step >= 4 and weights[part].any():
+            u, _, n_iter = _newton_nll(
+                logits[part], labels[part], _relative(weights[part], 0), u, np.float32, 1e-2
+            )
+        u, _, passes = _newton_nll(logits, labels, weights, u, np.float32, 5e-3)
+        n_iter += passes
+    u, converged, passes = _newton_nll(logits, labels, weights, u, np.float64, 1e-4)
+    return Temperature(float(np.exp(u)), converged, n_iter + passes)
 
 
-def _newton_on_rows(
-    rows: ShiftedRows, labels: IntArray, weights: FloatArray, start: float, bounds: tuple[float, float]
-) -> Temperature:
+def _newton_nll(
+    logits: np.ndarray, labels: IntArray, weights: FloatArray, start: float, dtype: type, last_step: float
+) -> tuple[float, bool, int]:
     """NLL's own loop: it needs only Σw(m − s_y) and Σwv, so it is leaner than `loss_terms`."""
+    rows = ShiftedRows(logits, dtype)
+    ones: FloatArray = np.ones(logits.shape[1], dtype=dtype)
 
     def derivatives(u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        beta = float(np.exp(-u[0]))
+        beta = np.exp(-u[0])
         slope = curvature = 0.0
         for block, shifted in rows:
-            e = shifted * beta
+            e = shifted * dtype(beta)
             np.exp(e, out=e)
-            total = e.sum(axis=1)
+            total = e @ ones
             e *= shifted
-            mean = e.sum(axis=1) / total
+            mean = e @ ones / total
             variance = np.einsum("ij,ij->i", e, shifted) / total - mean**2
             w, own = weights[block], shifted[np.arange(len(shifted)), labels[block]]
             slope += float(w @ (mean - own))
@@ -203,9 +210,9 @@ def _newton_on_rows(
         # Newton in β, taken multiplicatively: Δu = g / (βh)
         return np.array([-beta * slope]), np.array([beta**2 * curvature])
 
-    low, high = bounds
-    point, converged, n_iter = newton(derivatives, np.array([start]), np.array([low]), np.array([high]))
-    return Temperature(float(np.exp(point[0])), converged, n_iter)
+    low, high = (np.array([bound]) for bound in LOG_BOUNDS)
+    point, converged, n_iter = newton(derivatives, np.array([start]), low, high, last_step=last_step)
+    return float(point[0]), converged, n_iter
 
 
 def temperature_grid(n_points: int) -> FloatArray:
@@ -304,6 +311,7 @@ def canonical_order(logits: np.ndarray, labels: IntArray) -> IntArray:
 
 def _relative(sample_weight: FloatArray | None, n_rows: int) -> FloatArray:
     """Weights that sum to 1, so that the losses are means."""
-    weights = np.ones(n_rows) if sample_weight is None else sample_weight
-    total: FloatArray = weights / weights.sum()
-    return total
+    if sample_weight is None:
+        return np.full(n_rows, 1 / n_rows)
+    relative: FloatArray = sample_weight / sample_weight.sum()
+    return relative

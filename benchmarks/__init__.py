@@ -1,0 +1,1 @@
+"""Speed and accuracy, side by side with peers."""

@@ -1,0 +1,28 @@
+"""Side-by-side timing: contestants take turns, so that a busy moment hits all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+
+def side_by_side(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each call, `repeats` times, in turns after one warm-up each."""
+    for call in contestants.values():
+        call()
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(repeats):
+        for name, call in contestants.items():
+            start = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def ratio(seconds: dict[str, list[float]], name: str, base: str) -> tuple[float, float, float]:
+    """How many times longer `name` took than `base`: median of the turns, and their quartiles."""
+    turns = np.array(seconds[name]) / np.array(seconds[base])
+    low, middle, high = np.quantile(turns, [0.25, 0.5, 0.75])
+    return float(middle), float(low), float(high)

@@ -1,0 +1,102 @@
+"""LaSCal (Popordanoska et al., NeurIPS 2024): the comparison from outside continual learning.
+
+It too adapts to a batch's class mix, but chooses the temperature whose estimated calibration error *on
+the batch* is least; it sees the batch's confidences and takes accuracies from the calibration buffer.
+The class mix is estimated as in ARC, so that the two differ in the choice of the temperature alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray
+from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
+from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors
+from equable.calibrators.solvers import brier_temperature, softmax, temperature_grid
+from equable.outputs import Outputs
+
+N_BINS = 15
+GRID_POINTS = 97
+
+
+class LaSCal(Calibrator):
+    """Top-label LaSCal on a grid of temperatures.
+
+    For each temperature: 15 equal-mass bins of the batch's confidences; in a bin with m of the n_t batch
+    rows, the expected accuracy is (n_t − 1)/n_s · Σ w_y·[correct] / (m − 1) over the n_s calibration rows in
+    the bin, w_c = q_c/π_c; the loss is the batch's mean (confidence − expected accuracy)². A batch of
+    fewer than two rows a bin takes the calibration buffer's own temperature.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from equable.benchmark.lascal import LaSCal
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 3, 600)
+    >>> logits = 3 * (rng.normal(size=(600, 3)) + np.eye(3)[y])
+    >>> cal = LaSCal().fit(logits, y)
+    >>> bool(2 < cal.temperature(logits)[0] < 5)
+    True
+    """
+
+    FITTED: ClassVar = {
+        "logits_": "NK",
+        "labels_": "N",
+        "weights_": "N",
+        "prior_": "K",
+        "posterior_temperature_": "float",
+        "posterior_bias_": "K",
+        "replayed_temperature_": "float",
+    }
+    logits_: FloatArray
+    labels_: FloatArray
+    weights_: FloatArray
+    prior_: FloatArray
+    posterior_temperature_: float
+    posterior_bias_: FloatArray
+    replayed_temperature_: float
+
+    def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
+        require_every_class(rows)
+        temperature, bias, _ = fit_bias_corrected(rows.logits, rows.labels, rows.weights)
+        prior = np.bincount(rows.labels, rows.weights, minlength=rows.n_classes) / len(rows.labels)
+        return {
+            "logits_": rows.logits.astype(np.float64),
+            "labels_": rows.labels.astype(np.float64),
+            "weights_": rows.weights,
+            "prior_": prior,
+            "posterior_temperature_": temperature,
+            "posterior_bias_": bias,
+            "replayed_temperature_": brier_temperature(rows.logits, rows.labels, rows.weights).temperature,
+        }
+
+    def _temperatures(self, rows: Outputs) -> FloatArray:
+        codes, n_groups = group_codes(rows.groups, len(rows))
+        posterior = posteriors(rows.logits, self.posterior_temperature_, self.posterior_bias_)
+        mixes = estimate_mixes(posterior, self.prior_, codes, n_groups, strength=5.0)
+        chosen = np.full(n_groups, self.replayed_temperature_)
+        large = np.flatnonzero(np.bincount(codes, minlength=n_groups) >= 2 * N_BINS)
+        best = np.full(len(large), np.inf)
+        for temperature in temperature_grid(GRID_POINTS) if len(large) else ():
+            source = softmax(self.logits_, temperature).max(axis=1)
+            target = softmax(rows.logits, temperature).max(axis=1)
+            for i, group in enumerate(large):
+                loss = self._loss(source, target[codes == group], mixes[group])
+                if loss < best[i]:
+                    best[i], chosen[group] = loss, temperature
+        return chosen[codes]
+
+    def _loss(self, source: FloatArray, target: FloatArray, mix: FloatArray) -> float:
+        labels: IntArray = self.labels_.astype(np.int64)
+        correct = self.logits_.argmax(axis=1) == labels
+        importance = self.weights_ * (mix / self.prior_)[labels] * correct
+        ordered = np.sort(target)
+        starts = [part[0] for part in np.array_split(np.arange(len(ordered)), N_BINS)]
+        edges = ordered[starts[1:]]
+        counts = np.bincount(np.searchsorted(edges, target, side="right"), minlength=N_BINS)
+        mass = np.bincount(np.searchsorted(edges, source, side="right"), importance, minlength=N_BINS)
+        accuracy = (len(target) - 1) / len(source) * mass / np.maximum(counts - 1, 1)
+        gaps = target - accuracy[np.searchsorted(edges, target, side="right")]
+        return float(np.mean(gaps**2))
