@@ -1,0 +1,151 @@
+"""How rows arrive: the same test rows in batches of other sizes and mixes, after the last task.
+
+``regimes/seed-<s>.json`` is a list of records, one for each (regime, batch, method)::
+
+    {"regime": "mixed", "batch": 32, "method": "arc", "seed": 0, "average_ece": …, "pooled_ece": …, "nll": …,
+     "intervals": {"average_ece": [low, high], …}}
+
+==========  ==========================================================================================
+regime      a batch holds
+==========  ==========================================================================================
+``pure``    rows of one task: all of its test set (batch 0, the paper's protocol) or so many at a time
+``mixed``   so many rows of the shuffled test sets of all tasks
+``drift``   so many rows of a stream that passes from task to task, neighbours overlapping
+``stream``  8 rows of that stream, each served by `equable.Stream` with a window of 256
+==========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from equable.arrays import FloatArray, IntArray
+from equable.benchmark.executors import run_local
+from equable.benchmark.methods import METHODS
+from equable.benchmark.progress import progress_bar
+from equable.benchmark.step import Step, load_step, tasks_of
+from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
+from equable.calibrators import Calibrator, Stream, Uncalibrated
+from equable.errors import EquableWarning
+from equable.metrics import compare_tasks
+from equable.storage import write_json
+
+Record = dict[str, Any]
+
+BATCHES = (1, 8, 32, 128)
+WHOLE = 0  # the batch "size" of a whole test set
+STREAM_ROWS, STREAM_WINDOW = 8, 256
+MEASURES = ("average_ece", "pooled_ece", "nll")
+#: How far a task's rows reach into its neighbours' time, in tasks.
+DRIFT_OVERLAP = 0.5
+
+
+def regimes_run(
+    folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
+) -> list[Record]:
+    """Every regime of the seeds that have come furthest, written to ``regimes/`` and returned."""
+    found = require_seeds(folder, seeds)
+    reached = {seed: folder.finished_tasks(seed)[-1] for seed in found}
+    steps = [(seed, task) for seed, task in reached.items() if task == max(reached.values())]
+    records: list[Record] = []
+    with progress_bar("regimes", len(steps), progress) as advance:
+        for (seed, _), made in run_local(partial(regimes_step, folder), steps, jobs=jobs):
+            write_json(folder.path / "regimes" / f"seed-{seed}.json", made)
+            records += made
+            advance(1)
+    return sorted(records, key=lambda record: int(record["seed"]))
+
+
+def regimes_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
+    """Every regime of one (seed, task)."""
+    seed, task = step
+    outputs_digest(folder.task(seed, task))  # refuses damaged files
+    score = folder.config().score
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", EquableWarning)  # small batches rest on few rows by design
+        return list(measure(load_step(folder.task(seed, task)), seed, score.n_bins, score.n_bootstrap))
+
+
+def measure(step: Step, seed: int, n_bins: int, n_bootstrap: int) -> Iterator[Record]:
+    """One record for each regime, batch size and method."""
+    tasks = tasks_of(step.test)
+    plain = Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(step.test.logits)
+    arrivals = batches_of(tasks, seed)
+    for name, method in METHODS.items():
+        if method.bound or (method.variant and not name.startswith("arc")):
+            continue
+        calibrator = method.fit(step)
+        served = {key: _in_batches(calibrator, step, groups) for key, groups in arrivals.items()}
+        served["stream", STREAM_ROWS] = _in_stream(calibrator, step, drifting(tasks, seed))
+        for (regime, batch), after in served.items():
+            result = compare_tasks(
+                step.test.labels,
+                tasks,
+                plain,
+                after,
+                n_bins=n_bins,
+                n_bootstrap=n_bootstrap,
+                random_state=[seed, step.task],
+            )
+            yield {
+                "regime": regime,
+                "batch": batch,
+                "method": name,
+                "seed": seed,
+                **{measure: float(getattr(result, measure)) for measure in MEASURES},
+                "intervals": {m: list(result.intervals[m]) for m in MEASURES if m in result.intervals},
+            }
+
+
+def batches_of(tasks: IntArray, seed: int) -> dict[tuple[str, int], IntArray]:
+    """The group of each row in every regime but the stream."""
+    rng = np.random.default_rng([seed, 0])
+    shuffled = rng.permutation(len(tasks))
+    order = drifting(tasks, seed)
+    groups: dict[tuple[str, int], IntArray] = {("pure", WHOLE): tasks.astype(np.int64)}
+    for size in BATCHES:
+        by_task = shuffled[np.argsort(tasks[shuffled], kind="stable")]
+        groups["pure", size] = _cut(by_task, size, tasks)
+        groups["mixed", size] = _cut(shuffled, size)
+        groups["drift", size] = _cut(order, size)
+    return groups
+
+
+def drifting(tasks: IntArray, seed: int) -> IntArray:
+    """Rows in the order of a stream that passes from task to task."""
+    rng = np.random.default_rng([seed, 1])
+    time = tasks + rng.uniform(-DRIFT_OVERLAP, 1 + DRIFT_OVERLAP, len(tasks))
+    return np.argsort(time, kind="stable").astype(np.int64)
+
+
+def _cut(order: IntArray, size: int, tasks: IntArray | None = None) -> IntArray:
+    """Number each run of `size` rows along `order`; with `tasks`, a batch ends where its task ends."""
+    position = np.arange(len(order))
+    batch = position // size
+    if tasks is not None:
+        ordered = tasks[order]
+        first = np.searchsorted(ordered, ordered)  # where this row's task begins
+        batch = (position - first) // size + ordered * (len(order) // size + 1)
+    groups = np.empty(len(order), dtype=np.int64)
+    groups[order] = batch
+    return groups
+
+
+def _in_batches(calibrator: Calibrator, step: Step, groups: IntArray) -> FloatArray:
+    return calibrator.predict_proba(step.test.logits, features=step.test.features, groups=groups)
+
+
+def _in_stream(calibrator: Calibrator, step: Step, order: IntArray) -> FloatArray:
+    stream = Stream(calibrator, window=STREAM_WINDOW)
+    features = step.test.features
+    result = np.empty(step.test.logits.shape)
+    for start in range(0, len(order), STREAM_ROWS):
+        rows = order[start : start + STREAM_ROWS]
+        result[rows] = stream.update(step.test.logits[rows], None if features is None else features[rows])
+    return result
