@@ -28,18 +28,22 @@ def row_blocks(n_rows: int, n_columns: int, elements: int = BLOCK_ELEMENTS) -> l
 
 def as_array(value: Any, name: str) -> np.ndarray:
     """Any array-like as a numpy array, without a copy where possible."""
-    if hasattr(value, "detach"):  # a torch tensor, without importing torch
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":
-            value = value.float()
-        value = value.numpy()
     try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
+        array = np.asarray(_from_torch(value) if hasattr(value, "detach") else value)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(f"{name} must be a rectangular array of numbers; got {_short(value)}") from error
     if array.dtype.hasobject:
         raise InputError(f"{name} must be an array of numbers; got objects such as {_short(value)}")
+    # numpy would drop the mask and show the numbers that it hides
+    if isinstance(value, np.ndarray) and np.any(getattr(value, "mask", False)):
+        raise InputError(f"{name} must have no masked entries; got {_short(value)}")
     return array
+
+
+def _from_torch(tensor: Any) -> Any:
+    """A tensor's numbers on the CPU, without importing torch; numpy has no bfloat16."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
 def as_matrix(value: Any, name: str, *, n_rows: int | None = None, min_columns: int = 1) -> np.ndarray:
@@ -51,6 +55,9 @@ def as_matrix(value: Any, name: str, *, n_rows: int | None = None, min_columns: 
         array = array.astype(np.float64)
     if array.dtype.kind != "f":
         raise InputError(f"{name} must be real numbers; got dtype {array.dtype}")
+    if array.dtype.itemsize > 8:  # long double: what float64 cannot hold becomes infinite, and is refused
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float64)
     if array.shape[0] == 0:
         raise InputError(f"{name} must have at least one row; got shape {array.shape}")
     if array.shape[1] < min_columns:
@@ -94,12 +101,12 @@ def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> 
 def as_integers(value: Any, name: str, n_rows: int) -> IntArray:
     """A (N,) vector of whole numbers."""
     array = as_vector(value, name, n_rows)
-    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.floor(array)).all():
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iub":
+    whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.floor(array)).all()
+    if not whole and array.dtype.kind not in "iub":
         raise InputError(f"{name} must be whole numbers; got {_short(array)} of dtype {array.dtype}")
-    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-        raise InputError(f"{name} must fit in 64 bits with a sign; got {array.max()}")
+    # compared as Python numbers: 2⁶³ − 1 is no float64
+    if array.size and (int(array.min()) < -(2**63) or int(array.max()) >= 2**63):
+        raise InputError(f"{name} must fit in 64 bits with a sign; got {array.min()} … {array.max()}")
     return array.astype(np.int64)
 
 
@@ -133,6 +140,10 @@ def as_weights(value: Any, n_rows: int) -> FloatArray:
         raise InputError(f"sample_weight must be finite and ≥ 0; got {_first_bad(weights)}")
     if not weights.any():
         raise InputError("sample_weight must have a positive entry; all are 0")
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if not np.isfinite(total):
+        raise InputError(f"sample_weight must have a finite sum; got entries up to {weights.max():.3g}")
     return weights
 
 

@@ -89,9 +89,9 @@ class Outputs:
         schema = arrays.pop("schema", np.array(SCHEMA))
         if schema.shape != () or schema.dtype.kind not in "iu":
             raise FileFormatError(f"{path}: schema must be one whole number; got {schema!r}")
-        if schema > SCHEMA:
+        if not 1 <= int(schema) <= SCHEMA:
             raise FileFormatError(
-                f"{path} has schema {schema}; this equable reads up to {SCHEMA}. Update equable"
+                f"{path} has schema {schema}; this equable reads 1 to {SCHEMA}. Update equable if newer"
             )
         known = {f.name for f in fields(cls)}
         if "logits" not in arrays or not set(arrays) <= known:

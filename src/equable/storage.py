@@ -1,30 +1,32 @@
 """Files that are whole or absent: atomic writes, and an npz reader that trusts nothing.
 
 Every file of equable is written beside its target and moved into place, so a killed process leaves
-either the old file or the new one. Nothing here can unpickle.
+either the old file or the new one. Nothing here can pickle or unpickle.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from numpy.lib import format as npy_format
 
-from equable.errors import FileFormatError
+from equable.errors import FileFormatError, InputError
+from equable.npy import is_plain, read_npy
 
-# An npz member may not unpack to more than this many times the file's size (and this many bytes):
+# An npz file may not unpack to more than this many times its size (or this many bytes, if more):
 # a few kilobytes must not be able to fill the memory.
 MAX_EXPANSION = 200
 FREE_BYTES = 64 * 2**20
+# zipfile unpacks these two piece by piece; bzip2 and lzma blow up a 4 kB piece to gigabytes at once.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 @contextmanager
@@ -32,23 +34,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; move it there when the block ends without an error."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    # the system applies the umask itself, where tempfile would leave the file closed to its group
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
         with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -63,78 +58,93 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write `value` as JSON; floats keep every bit, NaN is written as ``null``-free ``NaN``."""
-    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+    """Write `value` as JSON that every reader takes; finite floats keep every bit.
+
+    JSON has no NaN and no infinity: they are refused here and in `read_json`. Who has nothing to
+    say writes None.
+    """
+    try:
+        text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False)
+    except ValueError as error:
+        raise InputError(f"{path}: a JSON file must hold finite numbers and no cycles: {error}") from error
+    write_text(path, text + "\n")
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Read JSON, or say that the file is not JSON."""
+    data = Path(path).read_bytes()
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} must be a JSON file; it is damaged: {error}") from error
+
+
+def _refuse_constant(name: str) -> Never:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def write_npz(
     path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], *, compress: bool = False
 ) -> None:
     """Write arrays to an npz file atomically; equal arrays give equal bytes."""
-    save = np.savez_compressed if compress else np.savez
-    with atomic_path(path) as temporary, open(temporary, "wb") as stream:
-        save(stream, **dict(arrays))  # type: ignore[arg-type]
+    for name, array in arrays.items():
+        if not is_plain(array.dtype):
+            raise InputError(f"array {name!r} must hold plain numbers or text; got dtype {array.dtype}")
+    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name in sorted(arrays):
+            member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, whatever the clock says
+            member.compress_type = method
+            array = np.asarray(arrays[name], order="C")
+            array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            with archive.open(member, "w", force_zip64=True) as stream:
+                npy_format.write_array(stream, array, allow_pickle=False)
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read all arrays of an npz file without pickle and without trusting its headers.
 
-    A missing file raises ``FileNotFoundError``; whatever else is wrong is a `FileFormatError`.
+    What the system refuses (a missing file, a folder) is its own ``OSError``; whatever is wrong with
+    the content is a `FileFormatError`.
     """
-    path = Path(path)
-    limit = max(FREE_BYTES, MAX_EXPANSION * path.stat().st_size)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            unpacked = sum(member.file_size for member in members)
-            if unpacked > limit:
-                raise FileFormatError(
-                    f"{path} must not unpack to more than {limit} bytes; it claims {unpacked} bytes"
-                )
-            return {_array_name(path, member): _read_member(path, archive, member) for member in members}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    with open(path, "rb") as stream:
+        limit = max(FREE_BYTES, MAX_EXPANSION * os.fstat(stream.fileno()).st_size)
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                return _read_members(path, archive, limit)
+        except (FileFormatError, MemoryError):
+            raise
+        # zipfile meets damage with a dozen kinds of exception (struct.error, OSError, NotImplementedError …)
+        except Exception as error:
+            raise FileFormatError(
+                f"{path} must be a whole npz file; it is damaged or foreign: {error}"
+            ) from error
+
+
+def _read_members(
+    path: str | os.PathLike[str], archive: zipfile.ZipFile, limit: int
+) -> dict[str, np.ndarray]:
+    members = archive.infolist()
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > limit:
         raise FileFormatError(
-            f"{path} must be a whole npz file; it is damaged or foreign: {error}"
-        ) from error
+            f"{path} must not unpack to more than {limit} bytes; it claims {unpacked} bytes"
+        )
+    arrays: dict[str, np.ndarray] = {}
+    for member in members:
+        name = _array_name(path, member)
+        if name in arrays:
+            raise FileFormatError(f"{path} must hold each array once; it holds {name!r} twice")
+        with archive.open(member) as stream:
+            arrays[name] = read_npy(stream, member.file_size, f"{path}, array {name!r}")
+    return arrays
 
 
-def _array_name(path: Path, member: zipfile.ZipInfo) -> str:
+def _array_name(path: str | os.PathLike[str], member: zipfile.ZipInfo) -> str:
     if not member.filename.endswith(".npy"):
         raise FileFormatError(f"{path} must hold npy arrays only; it holds {member.filename!r}")
+    if member.compress_type not in METHODS:
+        raise FileFormatError(
+            f"{path} must be stored or deflated; {member.filename!r} has zip method {member.compress_type}"
+        )
     return member.filename.removesuffix(".npy")
-
-
-def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    """Read one array after checking that its header and its size agree."""
-    where = f"{path}, array {member.filename.removesuffix('.npy')!r}"
-    try:
-        with archive.open(member) as stream:
-            version = npy_format.read_magic(stream)
-            read_header = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
-            if version not in read_header:
-                raise FileFormatError(f"{where}: npy version must be 1.0 or 2.0; got {version}")
-            shape, _, dtype = read_header[version](stream)
-            if dtype.hasobject:
-                raise FileFormatError(f"{where} must hold plain numbers or text; it holds Python objects")
-            declared = dtype.itemsize
-            for length in shape:
-                declared *= length
-            if declared > member.file_size or min(shape, default=0) < 0:
-                raise FileFormatError(
-                    f"{where}: header declares {declared} bytes of shape {shape}; "
-                    f"the file holds {member.file_size}"
-                )
-        with archive.open(member) as stream:
-            return npy_format.read_array(stream, allow_pickle=False)
-    except FileFormatError:
-        raise
-    except (ValueError, SyntaxError, TypeError, OSError, MemoryError, OverflowError, RecursionError) as error:
-        raise FileFormatError(f"{where} is damaged: {error}") from error

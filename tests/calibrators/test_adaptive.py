@@ -224,7 +224,7 @@ def planted_slope(n_per_class, slope, seed):
 
 def test_a_planted_slope_is_found_and_an_absent_one_is_not():
     logits, y = planted_slope(2000, 1.5, 0)
-    assert equable.ARC().fit(logits, y).explain(logits)[0].slope == pytest.approx(1.5, abs=0.2)
+    assert equable.ARC().fit(logits, y).explain(logits)[0].slope == pytest.approx(1.5, abs=0.3)
     flat, y = planted_slope(2000, 0.0, 1)
     assert abs(equable.ARC().fit(flat, y).explain(flat)[0].slope) < 0.1
 

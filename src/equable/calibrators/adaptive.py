@@ -22,6 +22,7 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
 from equable.calibrators.curves import (
+    GRID_POINTS,
     best_levels,
     cross_fitted_losses,
     cross_folds,
@@ -30,7 +31,13 @@ from equable.calibrators.curves import (
     tabulate,
 )
 from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors
-from equable.calibrators.solvers import LOG_BOUNDS, Loss, canonical_order, require_loss
+from equable.calibrators.settings import (
+    require_choice,
+    require_number,
+    require_shares,
+    require_temperatures,
+)
+from equable.calibrators.solvers import LOG_BOUNDS, LOSSES, Loss, canonical_order
 from equable.errors import EvidenceWarning, InputError
 from equable.outputs import Outputs
 
@@ -132,13 +139,19 @@ class ARC(Calibrator):
         self.guard = guard
 
     def _check_settings(self) -> None:
-        require_loss(self.loss)
-        if not 0 <= self.prior_strength < np.inf:
-            raise InputError(f"prior_strength must be finite and ≥ 0; got {self.prior_strength!r}")
-        if self.adaptive not in ("auto", False):
-            raise InputError(f"adaptive must be 'auto' or False; got {self.adaptive!r}")
-        if self.guard not in (True, False):
-            raise InputError(f"guard must be True or False; got {self.guard!r}")
+        require_choice("loss", self.loss, LOSSES)
+        require_number("prior_strength", self.prior_strength, 0)
+        require_choice("adaptive", self.adaptive, ("auto", False))
+        require_choice("guard", self.guard, (True, False))
+
+    def _check_fitted(self) -> None:
+        require_temperatures("posterior_temperature_", self.posterior_temperature_)
+        require_shares("prior_", self.prior_)
+        require_number("least prior_", self.prior_.min(), 0, open_low=True)
+        for name in ("class_rows_", "class_weights_"):
+            require_number(f"least {name}", getattr(self, name).min(), 0, open_low=True)
+        if self.fold_curves_.shape[-1] != GRID_POINTS or not len(self.slopes_):
+            raise InputError(f"fold_curves_ must have {GRID_POINTS} levels; got {self.fold_curves_.shape}")
 
     # Fit -------------------------------------------------------------------------------------------
 

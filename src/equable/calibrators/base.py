@@ -104,6 +104,9 @@ class Calibrator:
     def _check_settings(self) -> None:
         """Raise `InputError` for an impossible setting."""
 
+    def _check_fitted(self) -> None:
+        """Raise `InputError` for learnt numbers that no fit can give; called on a loaded file."""
+
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         """Learn; return every attribute of ``FITTED``."""
         raise NotImplementedError

@@ -23,6 +23,12 @@ from equable.calibrators.prototypes import (
     nearest_prototypes,
     retained_classes,
 )
+from equable.calibrators.settings import (
+    require_at_least,
+    require_choice,
+    require_number,
+    require_temperatures,
+)
 from equable.calibrators.solvers import MAX_TEMPERATURE, brier_temperature, warn_if_bound
 from equable.errors import InputError
 from equable.outputs import Outputs
@@ -114,13 +120,16 @@ class DATS(Calibrator):
         self.prior_strength = prior_strength
 
     def _check_settings(self) -> None:
-        if not 0 < self.coverage <= 1:
-            raise InputError(f"coverage must be in (0, 1]; got {self.coverage!r}")
-        if not 0 <= self.prior_strength < np.inf:
-            raise InputError(f"prior_strength must be finite and ≥ 0; got {self.prior_strength!r}")
+        require_number("coverage", self.coverage, 0, 1, open_low=True)
+        require_number("prior_strength", self.prior_strength, 0)
         for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} must be one of {list(allowed)}; got {getattr(self, name)!r}")
+            require_choice(name, getattr(self, name), allowed)
+
+    def _check_fitted(self) -> None:
+        require_temperatures("base_temperature_", self.base_temperature_)
+        require_temperatures("class_temperatures_", self.class_temperatures_)
+        require_at_least("distance_weights_", self.distance_weights_, 0)
+        require_at_least("class_distances_", self.class_distances_, 0)
 
     # Fit: sections 3.1 and 3.2 of the paper --------------------------------------------------------
 
@@ -137,9 +146,12 @@ class DATS(Calibrator):
         class_distances = np.zeros(len(classes)) if len(current) == len(classes) else min_max(raw)
         if self.distance == "sample":
             raw = distances_to_current(rows.features, current_prototypes, self.metric)
-        distance_range = np.array([raw.min(), raw.max()])
+        # in the first task nothing is old: the range is empty and every distance 0
+        first_task = len(current) == len(classes)
+        distance_range = np.array([raw.min(), raw.min() if first_task else raw.max()])
 
-        fit = self._fit_weights(rows, class_distances, min_max(raw), current)
+        row_distances = min_max(raw, *map(float, distance_range))
+        fit = self._fit_weights(rows, class_distances, row_distances, current)
         warn_if_bound(fit.base_temperature, "the base temperature")
         weights = np.broadcast_to(fit.weights, classes.shape).copy()
         temperatures = np.minimum(weights * class_distances + fit.base_temperature, MAX_TEMPERATURE)

@@ -9,6 +9,7 @@ import numpy as np
 
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
+from equable.calibrators.settings import require_shares, require_temperatures
 from equable.calibrators.solvers import brier_temperature, softmax, warn_if_bound
 from equable.errors import UnsupportedError
 from equable.outputs import Outputs
@@ -58,12 +59,17 @@ class EnsembleTemperatureScaling(Calibrator):
         )
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
-        result = softmax(rows.logits, self.temperature_, out)
+        result = np.empty(rows.logits.shape) if out is None else out
         for block in row_blocks(*rows.logits.shape):
-            mixed = self.weights_[0] * result[block] + self.weights_[1] * softmax(rows.logits[block])
-            mixed += self.weights_[2] / rows.n_classes
+            # both members before the result is written: `out` may be the logits themselves
+            scaled, plain = softmax(rows.logits[block], self.temperature_), softmax(rows.logits[block])
+            mixed = self.weights_[0] * scaled + self.weights_[1] * plain + self.weights_[2] / rows.n_classes
             result[block] = mixed / mixed.sum(axis=1, keepdims=True)
         return result
+
+    def _check_fitted(self) -> None:
+        require_temperatures("temperature_", self.temperature_)
+        require_shares("weights_", self.weights_)
 
 
 def _quadratic(rows: CalibrationSet, temperature: float) -> tuple[FloatArray, FloatArray]:

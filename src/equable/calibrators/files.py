@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from equable.calibrators.base import Calibrator
-from equable.errors import EquableError, FileFormatError, NotFittedError
+from equable.errors import FileFormatError, InputError, NotFittedError
 from equable.storage import write_bytes
 
 FORMAT = "equable-calibrator"
 SCHEMA = 1
+EXTRA = "extra."
 SCALARS: dict[str, type] = {"float": float, "int": int, "bool": bool, "text": str}
 
 
@@ -37,7 +38,7 @@ def save_with_extras(
     if not calibrator.__sklearn_is_fitted__():
         raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it is saved")
     scalars: dict[str, Any] = {"n_classes_": calibrator.n_classes_}
-    tensors = {f"extra.{name}": np.ascontiguousarray(value) for name, value in extras.items()}
+    tensors = {f"{EXTRA}{name}": np.ascontiguousarray(value) for name, value in extras.items()}
     for name, kind in calibrator.FITTED.items():
         value = getattr(calibrator, name)
         if kind in SCALARS:
@@ -45,7 +46,7 @@ def save_with_extras(
         else:
             tensors[name] = np.ascontiguousarray(value, dtype=np.float64)
     header = {"class": _registered_name(calibrator), "settings": calibrator.get_params(), "scalars": scalars}
-    body = json.dumps(header, sort_keys=True)
+    body = json.dumps(header, sort_keys=True, default=_plain_number)
     metadata = {"format": FORMAT, "schema": str(SCHEMA), "calibrator": body, "sha256": _digest(body, tensors)}
     write_bytes(path, to_bytes(tensors, metadata=metadata))
 
@@ -54,6 +55,16 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     """Read a calibrator that `save` wrote; its probabilities are bit-identical.
 
     A damaged, tampered, foreign or newer file raises `FileFormatError`.
+
+    Examples
+    --------
+    >>> import tempfile, equable
+    >>> cal = equable.TemperatureScaling().fit([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cal.save(folder + "/cal.safetensors")
+    ...     again = equable.load(folder + "/cal.safetensors")
+    >>> again.temperature_ == cal.temperature_
+    True
     """
     return load_with_extras(path)[0]
 
@@ -64,7 +75,7 @@ def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str
     if metadata.get("format") != FORMAT:
         raise FileFormatError(f"{path} must be a calibrator saved by equable; it is another safetensors file")
     schema = metadata.get("schema", "")
-    if not schema.isdecimal() or int(schema) > SCHEMA:
+    if schema not in [str(version) for version in range(1, SCHEMA + 1)]:
         raise FileFormatError(
             f"{path} has schema {schema!r}; this equable reads up to {SCHEMA}. Update equable"
         )
@@ -73,10 +84,9 @@ def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str
         raise FileFormatError(f"{path} was changed after it was saved: its digest does not match its content")
     try:
         calibrator = _restore(json.loads(body), tensors)
-    except (KeyError, TypeError, ValueError, EquableError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise FileFormatError(f"{path} does not describe a calibrator: {error}") from error
-    prefix = "extra."
-    return calibrator, {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    return calibrator, {n.removeprefix(EXTRA): t for n, t in tensors.items() if n.startswith(EXTRA)}
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
@@ -104,15 +114,34 @@ def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrat
     calibrator = CALIBRATORS[name](**settings)
     calibrator._check_settings()
     scalars = header["scalars"]
-    learnt: dict[str, Any] = {"n_classes_": int(scalars["n_classes_"])}
+    learnt: dict[str, Any] = {"n_classes_": _checked_scalar("n_classes_", scalars["n_classes_"], "int")}
+    if learnt["n_classes_"] < 2:
+        raise FileFormatError(f"n_classes_ must be at least 2; got {learnt['n_classes_']}")
+    unknown = {name for name in tensors if not name.startswith(EXTRA)} - set(calibrator.FITTED)
+    if unknown:
+        raise FileFormatError(f"tensors must be those of {name!r}; got {sorted(unknown)} beside them")
     axes: dict[str, int] = {"K": learnt["n_classes_"]}
     for attribute, kind in calibrator.FITTED.items():
         if kind in SCALARS:
-            learnt[attribute] = SCALARS[kind](scalars[attribute])
+            learnt[attribute] = _checked_scalar(attribute, scalars[attribute], kind)
         else:
             learnt[attribute] = _checked_tensor(attribute, tensors[attribute], kind, axes)
     calibrator.__dict__.update(learnt)
+    calibrator._check_fitted()
     return calibrator
+
+
+def _checked_scalar(name: str, value: Any, kind: str) -> Any:
+    if type(value) is not SCALARS[kind] or value in (float("inf"), float("-inf")) or value != value:
+        raise FileFormatError(f"{name} must be a finite {kind}; got {value!r}")
+    return value
+
+
+def _plain_number(value: Any) -> Any:
+    """Settings may be numpy numbers: the file holds plain ones."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise InputError(f"settings must be plain numbers or text to be saved; got {value!r}")
 
 
 def _checked_tensor(name: str, tensor: np.ndarray, kind: str, axes: dict[str, int]) -> np.ndarray:
@@ -133,7 +162,7 @@ def _registered_name(calibrator: Calibrator) -> str:
     for name, kind in CALIBRATORS.items():
         if kind is type(calibrator):
             return name
-    raise FileFormatError(
+    raise InputError(
         f"{type(calibrator).__name__} must be in equable.CALIBRATORS to be saved; add it under a name"
     )
 

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
+from equable.calibrators.settings import require_count
 from equable.calibrators.solvers import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
@@ -66,10 +67,17 @@ class ParametrizedTemperatureScaling(Calibrator):
         self.random_state = random_state
 
     def _check_settings(self) -> None:
-        if not isinstance(self.top_k, int) or self.top_k < 1:
-            raise InputError(f"top_k must be a whole number ≥ 1; got {self.top_k!r}")
-        if not all(isinstance(width, int) and width >= 1 for width in self.hidden):
-            raise InputError(f"hidden must be widths ≥ 1; got {self.hidden!r}")
+        require_count("top_k", self.top_k, 1)
+        require_count("random_state", self.random_state, 0)
+        if not isinstance(self.hidden, tuple | list):
+            raise InputError(f"hidden must be a tuple of widths; got {self.hidden!r}")
+        for width in self.hidden:
+            require_count("each width of hidden", width, 1)
+
+    def _check_fitted(self) -> None:
+        widths = [self.n_inputs_, *self.hidden, 1]
+        if not 1 <= self.n_inputs_ <= self.n_classes_ or len(self.parameters_) != len(_initial(widths, 1.0)):
+            raise InputError(f"parameters_ must be those of a network with widths {widths}")
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         rows = _reordered(rows)

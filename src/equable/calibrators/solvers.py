@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.errors import ConvergenceWarning, InputError
+from equable.errors import ConvergenceWarning
 
 Loss = Literal["nll", "brier"]
 LOSSES: tuple[str, ...] = ("nll", "brier")
@@ -273,12 +273,6 @@ def brier_temperature(
 
 
 SOLVERS: dict[str, Callable[..., Temperature]] = {"nll": nll_temperature, "brier": brier_temperature}
-
-
-def require_loss(loss: str) -> None:
-    """Raise unless `loss` is one of the two."""
-    if loss not in LOSSES:
-        raise InputError(f"loss must be one of {list(LOSSES)}; got {loss!r}")
 
 
 def warn_if_bound(temperature: float, what: str) -> None:

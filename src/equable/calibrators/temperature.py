@@ -12,7 +12,8 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.solvers import SOLVERS, Loss, require_loss, warn_if_bound
+from equable.calibrators.settings import require_choice, require_temperatures
+from equable.calibrators.solvers import LOSSES, SOLVERS, Loss, warn_if_bound
 from equable.outputs import Outputs
 
 
@@ -50,7 +51,7 @@ class TemperatureScaling(Calibrator):
         self.loss = loss
 
     def _check_settings(self) -> None:
-        require_loss(self.loss)
+        require_choice("loss", self.loss, LOSSES)
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         solution = SOLVERS[self.loss](rows.logits, rows.labels, rows.weights)
@@ -60,6 +61,9 @@ class TemperatureScaling(Calibrator):
             "converged_": solution.converged,
             "n_iter_": solution.n_iter,
         }
+
+    def _check_fitted(self) -> None:
+        require_temperatures("temperature_", self.temperature_)
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         return np.full(len(rows), self.temperature_)

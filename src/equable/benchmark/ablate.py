@@ -1,0 +1,136 @@
+"""Ablations of DATS after the last task, from stored outputs: no training.
+
+``ablations/<name>.json`` is a list of records, one for each (setting, seed, draw)::
+
+    {"ablation": "coverage", "setting": 0.4, "seed": 0, "draw": 0,
+     "average_ece": …, "nll": …, "delta_last_ece": …, "max_delta_ece": …}
+
+``coverage``, ``weights``, ``aggregate``, ``distance`` and ``metric`` change one setting of DATS on the run's
+own calibration buffer; the four with words for settings have RC beside, as setting ``"rc"``.
+``inclusion`` draws the calibration buffer anew, `DRAWS` times, as a percentage of each task's whole
+validation set; ``inclusion_rc`` is RC on the same rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from equable.arrays import FloatArray
+from equable.benchmark.executors import one_thread, run_local
+from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.progress import progress_bar
+from equable.benchmark.step import Step, load_step, tasks_of
+from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
+from equable.calibrators import DATS, Uncalibrated
+from equable.errors import ConvergenceWarning
+from equable.metrics import compare_tasks
+from equable.scenarios.memories import draw_share
+from equable.storage import write_json
+
+Record = dict[str, Any]
+Setting = float | int | str
+
+COVERAGES = (0.4, 0.5, 0.6, 0.7, 0.8)
+INCLUSIONS = (20, 30, 40, 50)
+DRAWS = 5
+#: Setting of DATS → the values it is given.
+CHOICES: dict[str, tuple[Setting, ...]] = {
+    "coverage": COVERAGES,
+    "weights": ("per_class", "shared"),
+    "aggregate": ("mean", "literal"),
+    "distance": ("class", "sample"),
+    "metric": ("cosine", "euclidean"),
+}
+MEASURES = ("average_ece", "nll", "delta_last_ece", "max_delta_ece")
+
+
+def ablate_run(
+    folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
+) -> dict[str, list[Record]]:
+    """All ablations of the seeds that have come furthest, written to ``ablations/`` and returned by name."""
+    found = require_seeds(folder, seeds)
+    reached = {seed: folder.finished_tasks(seed)[-1] for seed in found}
+    steps = [(seed, task) for seed, task in reached.items() if task == max(reached.values())]
+    records: list[Record] = []
+    with progress_bar("ablations", len(steps), progress) as advance:
+        for _, made in run_local(partial(ablate_step, folder), steps, jobs=jobs):
+            records += made
+            advance(1)
+    records.sort(key=lambda record: int(record["seed"]))  # processes finish in any order
+    by_name = {name: [r for r in records if r["ablation"] == name] for name in _names(records)}
+    for name, rows in by_name.items():
+        write_json(folder.ablations / f"{name}.json", rows)
+    return by_name
+
+
+def _names(records: Iterable[Record]) -> list[str]:
+    return list(dict.fromkeys(record["ablation"] for record in records))
+
+
+def ablate_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
+    """Every ablation of one (seed, task)."""
+    seed, task = step
+    outputs_digest(folder.task(seed, task))  # refuses damaged files
+    loaded, n_bins = load_step(folder.task(seed, task)), folder.config().score.n_bins
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the scores tell of them
+        return [*_choices(loaded, seed, n_bins), *_inclusions(loaded, seed, n_bins)]
+
+
+def _choices(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
+    """One setting changed at a time; DATS as it is belongs to all of them and is measured once."""
+    before, measured = _uncalibrated(step), {}
+    for name, values in CHOICES.items():
+        methods = {value: _dats({name: value}) for value in values}
+        if name != "coverage":
+            methods["rc"] = METHODS["rc"]
+        for value, method in methods.items():
+            key = repr(method.make())
+            if key not in measured:
+                measured[key] = _measure(step, before, method, n_bins)
+            yield {"ablation": name, "setting": value, "seed": seed, "draw": 0, **measured[key]}
+
+
+def _inclusions(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
+    before = _uncalibrated(step)
+    for percent in INCLUSIONS:
+        for draw in range(DRAWS):
+            drawn = with_inclusion(step, percent, [seed, draw])
+            for name, method in (("inclusion", METHODS["dats"]), ("inclusion_rc", METHODS["rc"])):
+                values = _measure(drawn, before, method, n_bins)
+                yield {"ablation": name, "setting": percent, "seed": seed, "draw": draw, **values}
+
+
+def with_inclusion(step: Step, percent: float, seed: list[int]) -> Step:
+    """The step with a calibration buffer drawn anew: `percent` of each task's whole validation set.
+
+    Every class keeps a row; with one seed a larger share contains a smaller one.
+    """
+    tasks, labels = tasks_of(step.validation), step.validation.labels
+    assert labels is not None
+    chosen = []
+    for task in range(step.task + 1):
+        rows = np.flatnonzero(tasks == task)
+        chosen.append(rows[draw_share(labels[rows], percent, seed=[*seed, task])])
+    return replace(step, calibration_buffer=step.validation[np.concatenate(chosen)])
+
+
+def _dats(settings: dict[str, Any]) -> Method:
+    return Method("DATS", "calibration_buffer", partial(DATS, **settings))
+
+
+def _uncalibrated(step: Step) -> FloatArray:
+    return Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(step.test.logits)
+
+
+def _measure(step: Step, before: FloatArray, method: Method, n_bins: int) -> dict[str, float]:
+    test, tasks = step.test, tasks_of(step.test)
+    after = method.fit(step).predict_proba(test.logits, features=test.features, groups=tasks)
+    comparison = compare_tasks(test.labels, tasks, before, after, n_bins=n_bins)
+    return {name: float(getattr(comparison, name)) for name in MEASURES}

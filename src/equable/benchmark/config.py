@@ -1,0 +1,250 @@
+"""The settings of a run: one commented default, presets as small differences, checked before any work.
+
+``default.toml`` names every key; a preset or a file of one's own changes some; ``--set key=value`` changes
+single ones. Whatever is unknown or impossible is a `ConfigError` that names where it was said.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from equable.benchmark.settings import Config
+from equable.benchmark.toml import flatten, nest, parse_toml, parse_value, read_preset
+from equable.errors import ConfigError
+
+PRESETS = (
+    "digits",
+    "cifar10",
+    "cifar100",
+    "tinyimagenet",
+    "bloodcell",
+    "skinlesions",
+    "bloodcell-rebuilt",
+    "skinlesions-rebuilt",
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings and where they were said."""
+
+    where: str
+    values: Mapping[str, Any]  # dotted key → value
+
+
+def load_config(
+    what: str,
+    *,
+    data: str | None = None,
+    data_dir: str | None = None,
+    settings: Sequence[str] = (),
+    seeds: str | None = None,
+) -> Config:
+    """Settings of a preset or a TOML file, changed by the command line's words.
+
+    Parameters
+    ----------
+    what : a name of `PRESETS` or the path of a TOML file.
+    data : a dataset in place of ``data.source``.
+    data_dir : where official files lie.
+    settings : ``"key=value"`` with dotted keys and TOML values.
+    seeds : ``"0,1,2"`` or ``"0-9"``.
+
+    Examples
+    --------
+    >>> from equable.benchmark.config import load_config
+    >>> config = load_config("cifar100", settings=["training.max_epochs=5"], seeds="0-3")
+    >>> config.name, config.network.nf, config.training.max_epochs, config.seeds
+    ('CIFAR100', 32, 5, [0, 1, 2, 3])
+    >>> load_config("cifar100", settings=["training.lr=1"])
+    Traceback (most recent call last):
+    ...
+    equable.errors.ConfigError: --set: unknown key training.lr
+    """
+    base = _base_layer(what)
+    layers = [_default_layer(), base]
+    words: dict[str, Any] = {}
+    if data is not None:
+        words["--data"] = {"data.source": _located(data, Path.cwd())}
+        if base.values.get("data.source", "") not in ("", _known_name(words["--data"]["data.source"])):
+            words["--data"]["name"] = Path(data).stem
+    if data_dir is not None:
+        words["--data-dir"] = {"data.data_dir": str(Path(data_dir).expanduser().resolve())}
+    if seeds is not None:
+        words["--seeds"] = {"seeds": parse_seeds(seeds)}
+    layers += [Layer(where, values) for where, values in words.items()]
+    layers += [_set_layer(text) for text in settings]
+    config = _build(layers)
+    _check_data(config, _origins(layers), base.where)
+    return _without_paper(config, base)
+
+
+def read_config(path: Path) -> Config:
+    """The settings a run was started with, ``config.toml``; the data need not be there."""
+    return _build([_default_layer(), Layer(str(path), flatten(parse_toml(_read(path), str(path))))])
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds of ``"0,1,2"``, ``"0-9"`` or a mixture.
+
+    Examples
+    --------
+    >>> parse_seeds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(f"--seeds must be like 0,1,2 or 0-9; got {text!r}")
+        if dash and int(last) < int(first):
+            raise ConfigError(f"--seeds must be a range from low to high; got {part.strip()!r}")
+        seeds += range(int(first), int(last or first) + 1)
+    return seeds
+
+
+def check_classes(config: Config, n_classes: int, origins: Mapping[str, str] | None = None) -> None:
+    """Refuse tasks, an order or a replay memory that do not suit a dataset of `n_classes` classes."""
+    said, tasks, order = origins or {}, config.scenario.tasks, config.scenario.order
+    if isinstance(tasks, int):
+        _require(n_classes % tasks == 0, said, "scenario.tasks", f"divide {n_classes} classes evenly", tasks)
+        first = n_classes // tasks
+    else:
+        _require(sum(tasks) == n_classes, said, "scenario.tasks", f"add up to {n_classes} classes", tasks)
+        first = tasks[0]
+    _require(first >= 2, said, "scenario.tasks", "give the first task at least two classes", tasks)
+    if not isinstance(order, str):
+        rule = f"name each class 0 … {n_classes - 1} once"
+        _require(sorted(order) == list(range(n_classes)), said, "scenario.order", rule, order)
+    memory, rule = config.training.memory_size, f"be at least {n_classes}, a row a class"
+    _require(memory >= n_classes, said, "training.memory_size", rule, memory)
+
+
+def _require(holds: bool, origins: Mapping[str, str], key: str, rule: str, value: object) -> None:
+    if not holds:
+        raise ConfigError(f"{origins.get(key, 'settings')}: {key} must {rule}; got {value!r}")
+
+
+# Layers ---------------------------------------------------------------------------------------------
+
+
+def _default_layer() -> Layer:
+    return Layer("default.toml", flatten(parse_toml(read_preset("default"), "default.toml")))
+
+
+def _base_layer(what: str) -> Layer:
+    if what in PRESETS:
+        return Layer(f"preset {what}", flatten(parse_toml(read_preset(what), f"preset {what}")))
+    path = Path(what).expanduser()
+    if path.suffix != ".toml":
+        close = difflib.get_close_matches(what, PRESETS, n=1)
+        hint = f". Did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(
+            f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file; got {what!r}{hint}"
+        )
+    values = flatten(parse_toml(_read(path), what))
+    if isinstance(values.get("data.source"), str) and values["data.source"]:
+        values["data.source"] = _located(values["data.source"], path.resolve().parent)
+    return Layer(what, {"name": path.stem, **values})
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} must be a readable TOML file: {error}") from error
+
+
+def _located(source: str, start: Path) -> str:
+    """A known name as it is, a path made absolute."""
+    from equable.scenarios.datasets import DATASETS
+
+    return source if source in DATASETS else str((start / Path(source).expanduser()).resolve())
+
+
+def _known_name(source: str) -> str:
+    """The dataset's name, also for its official file given by path."""
+    from equable.scenarios.datasets.loading import resolve
+
+    found = resolve(source) if Path(source).is_file() else source
+    return source if isinstance(found, (str, Path)) else found.name
+
+
+def _set_layer(text: str) -> Layer:
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"--set must be key=value; got {text!r}")
+    parsed = parse_value(value, f"--set {key.strip()}")
+    if key.strip() == "data.source":
+        parsed = _located(str(parsed), Path.cwd())
+    return Layer("--set", {key.strip(): parsed})
+
+
+def _origins(layers: Sequence[Layer]) -> dict[str, str]:
+    return {key: layer.where for layer in layers for key in layer.values}
+
+
+def _build(layers: Sequence[Layer]) -> Config:
+    """Lay the layers over one another and check every value."""
+    origins = _origins(layers)
+    known = set(layers[0].values)
+    for key, where in origins.items():
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key}{_suggestion(key, known)}")
+    merged = {key: value for layer in layers for key, value in layer.values.items()}
+    try:
+        config = Config.model_validate(nest(merged))
+    except ValidationError as error:
+        raise _named(error, origins) from None
+    _check_values(config, origins)
+    return config
+
+
+def _suggestion(key: str, known: set[str]) -> str:
+    """The known key whose last part looks like that of `key`."""
+    ends = {name.rpartition(".")[2]: name for name in known}
+    close = difflib.get_close_matches(key.rpartition(".")[2], ends, n=1, cutoff=0.7)
+    return f"; did you mean {ends[close[0]]}?" if close else ""
+
+
+def _named(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
+    """The first complaint, with the key and where its value was said."""
+    first = error.errors()[0]
+    parts = [str(part) for part in first["loc"]]
+    key = next(k for n in range(len(parts), 0, -1) if (k := ".".join(parts[:n])) in origins)
+    rule = first["msg"].removeprefix("Input should ")
+    return ConfigError(f"{origins[key]}: {key} must {rule}; got {first['input']!r}")
+
+
+def _check_values(config: Config, origins: Mapping[str, str]) -> None:
+    """What no single field can know."""
+    seeds, shares = config.seeds, config.scenario.fractions
+    _require(len(set(seeds)) == len(seeds), origins, "seeds", "be distinct", seeds)
+    _require(abs(sum(shares) - 1) < 1e-9, origins, "scenario.fractions", "sum to 1", shares)
+
+
+def _check_data(config: Config, origins: Mapping[str, str], what: str) -> None:
+    """The data is there, and where its classes are known, they suit the tasks."""
+    from equable.scenarios.datasets import DATASETS
+
+    source = config.data.source
+    if not source:
+        raise ConfigError(f"{what}: data.source must name the data; give --data PATH")
+    if source in DATASETS:
+        check_classes(config, DATASETS[source].classes, origins)
+    rule = f"be an existing file or folder, or one of {', '.join(DATASETS)}"
+    _require(source in DATASETS or Path(source).exists(), origins, "data.source", rule, source)
+
+
+def _without_paper(config: Config, base: Layer) -> Config:
+    """The paper's numbers belong beside its own data and tasks only."""
+    now = config.flat() | {"data.source": _known_name(config.data.source)}
+    kept = {key: value for key, value in base.values.items() if key.split(".")[0] in ("data", "scenario")}
+    same = all(now[key] == value for key, value in kept.items())
+    return config if same else config.model_copy(update={"paper": ""})

@@ -1,0 +1,190 @@
+"""From a fitted method to its score: every number and curve the report shows, computed once."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray
+from equable.benchmark.methods import Method
+from equable.benchmark.records import Score
+from equable.benchmark.settings import ScoreSettings
+from equable.benchmark.step import Step, tasks_of
+from equable.calibrators import Calibrator, Uncalibrated
+from equable.errors import InputError, UnsupportedError
+from equable.metrics import (
+    RiskCoverage,
+    TaskComparison,
+    compare_tasks,
+    expected_calibration_error,
+    reliability_curve,
+    risk_coverage,
+)
+
+#: Referral curves are stored at these shares of accepted rows: fine enough to draw, small enough to keep.
+SHARES = np.linspace(0.01, 1.0, 100)
+ACCEPTED_ERROR = 0.05
+EARLIER, CURRENT = ("buffer_earlier", "buffer_current"), ("buffer_current", "current_rest")
+
+
+@dataclass(frozen=True, eq=False)
+class Exam:
+    """A step's test rows, and the uncalibrated probabilities every method is compared with."""
+
+    step: Step
+    seed: int
+    settings: ScoreSettings
+    outputs: str  # SHA-256 of the step's files
+    labels: IntArray
+    tasks: IntArray
+    members: tuple[IntArray, ...]  # test rows of each task
+    before: FloatArray
+
+
+def set_exam(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> Exam:
+    """Compute once what all methods of a step share."""
+    test, tasks = step.test, tasks_of(step.test)
+    assert test.labels is not None
+    members = tuple(np.flatnonzero(tasks == task) for task in range(step.task + 1))
+    before = Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(test.logits)
+    return Exam(step, seed, settings, outputs, test.labels, tasks, members, before)
+
+
+def judge(exam: Exam, name: str, method: Method) -> Score:
+    """Fit the method on its rows of the step, apply it to each task's test set, and score it."""
+    calibrator, fit_seconds, said = _fit(method, exam.step)
+    start = time.perf_counter()
+    after = calibrated(calibrator, exam)
+    apply_seconds = time.perf_counter() - start
+    comparison = _compare(exam, name, after)
+    everything = np.arange(len(exam.labels))
+    curves = [risk_coverage(exam.labels[rows], after[rows]) for rows in (*exam.members, everything)]
+    facts = {**_learnt(calibrator), **_tcil_facts(method, exam.step), "rows": len(method.rows_of(exam.step))}
+    return Score(
+        seed=exam.seed,
+        task=exam.step.task,
+        method=name,
+        comparison=comparison.to_dict(),
+        pooled=_pooled(exam, after),
+        temperatures=_temperatures(calibrator, exam),
+        confidence=[float(after[rows].max(axis=1).mean()) for rows in exam.members],
+        reliability=[_reliability(exam, after, rows) for rows in exam.members],
+        referral=[_thinned(curve) for curve in curves],
+        accepted=[_accepted(curve) for curve in curves],
+        seconds={
+            "forward": forward_seconds(method, calibrator, exam.step.facts),
+            "fit": fit_seconds,
+            "apply": apply_seconds,
+        },
+        facts=facts | ({"warnings": said} if said else {}),
+        outputs=exam.outputs,
+    )
+
+
+def calibrated(calibrator: Calibrator, exam: Exam) -> FloatArray:
+    """Probabilities of the test rows; a batch is the test set of one task, the paper's protocol."""
+    test = exam.step.test
+    return calibrator.predict_proba(test.logits, features=test.features, groups=exam.tasks)
+
+
+def _fit(method: Method, step: Step) -> tuple[Calibrator, float, list[str]]:
+    """The fitted calibrator, the seconds it took, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = time.perf_counter()
+        calibrator = method.fit(step)
+        seconds = time.perf_counter() - start
+    return calibrator, seconds, sorted({str(warning.message) for warning in caught})
+
+
+def _compare(exam: Exam, name: str, after: FloatArray) -> TaskComparison:
+    comparison = compare_tasks(
+        exam.labels,
+        exam.tasks,
+        exam.before,
+        after,
+        n_bins=exam.settings.n_bins,
+        n_bootstrap=exam.settings.n_bootstrap,
+        random_state=[exam.seed, exam.step.task],
+    )
+    for task in comparison.tasks:
+        if task.accuracy != task.accuracy_before:
+            raise InputError(
+                f"method {name!r} must leave accuracy as it is; "
+                f"on task {task.task} it went from {task.accuracy_before} to {task.accuracy}"
+            )
+    return comparison
+
+
+def _pooled(exam: Exam, after: FloatArray) -> dict[str, float]:
+    n_bins = exam.settings.n_bins
+    return {
+        strategy: expected_calibration_error(exam.labels, after, n_bins=n_bins, strategy=strategy)
+        for strategy in ("uniform", "quantile")
+    }
+
+
+def _temperatures(calibrator: Calibrator, exam: Exam) -> list[float | None]:
+    test = exam.step.test
+    try:
+        rows = calibrator.temperature(test.logits, features=test.features, groups=exam.tasks)
+    except UnsupportedError:
+        return [None] * len(exam.members)
+    return [float(np.median(rows[members])) for members in exam.members]
+
+
+def _reliability(exam: Exam, after: FloatArray, rows: IntArray) -> dict[str, list[float | None]]:
+    curve = reliability_curve(exam.labels[rows], after[rows], n_bins=exam.settings.n_bins).to_dict()
+    return {name: list(curve[name]) for name in ("count", "confidence", "accuracy")}
+
+
+def _thinned(curve: RiskCoverage) -> dict[str, list[float]]:
+    """The curve where it first reaches each of `SHARES`."""
+    kept = np.unique(np.minimum(np.searchsorted(curve.coverage, SHARES - 1e-12), len(curve.coverage) - 1))
+    return {"share": curve.coverage[kept].tolist(), "error": curve.risk[kept].tolist()}
+
+
+def _accepted(curve: RiskCoverage) -> float:
+    return float(np.max(curve.coverage, where=curve.risk <= ACCEPTED_ERROR, initial=0.0))
+
+
+def _learnt(calibrator: Calibrator) -> dict[str, Any]:
+    """The numbers a calibrator learnt, arrays left out."""
+    kinds = {"float": float, "int": int, "bool": bool, "text": str}
+    return {
+        name.rstrip("_"): kinds[kind](getattr(calibrator, name))
+        for name, kind in calibrator.FITTED.items()
+        if kind in kinds
+    }
+
+
+def _tcil_facts(method: Method, step: Step) -> dict[str, Any]:
+    if method.rows != "perturbed":
+        return {}
+    names = ("epsilon", "target_temperature", "at_bound")
+    return {name: step.facts["tcil"][name] for name in names if name in step.facts["tcil"]}
+
+
+def forward_seconds(method: Method, calibrator: Calibrator, facts: Mapping[str, Any]) -> float:
+    """Seconds of the forward passes that the method's calibration rows cost, from ``done.json``.
+
+    Test rows are left out: they pass the network with or without calibration.
+    """
+    times = facts["forward"]["validation"]
+    if method.rows == "none":
+        return 0.0
+    if method.rows == "test":
+        return float(sum(part["seconds"] for part in facts["forward"]["test"].values()))
+    parts = {
+        "current": CURRENT,
+        "perturbed": CURRENT,
+        "calibration_buffer": {*EARLIER, *(CURRENT if calibrator.needs_features else ())},
+        "validation": times,
+    }[method.rows]
+    seconds = sum(times[part]["seconds"] for part in parts if part in times)
+    return float(seconds + (facts["tcil"]["seconds"] if method.rows == "perturbed" else 0.0))

@@ -1,0 +1,186 @@
+"""The results of a run, read back from its folder: all that tables, figures and page are made from."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from equable.arrays import FloatArray
+from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.records import Score
+from equable.calibrators import Uncalibrated
+from equable.errors import FileFormatError
+from equable.storage import read_json
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation (ddof 0) over n seeds; fractions, nats or seconds."""
+
+    mean: float
+    std: float
+    n: int
+
+
+def spread(values: Any) -> Spread | None:
+    """Mean and standard deviation of the values that are numbers, None where there is none.
+
+    Examples
+    --------
+    >>> from equable.benchmark.results import spread
+    >>> spread([1.0, 3.0, None])
+    Spread(mean=2.0, std=1.0, n=2)
+    """
+    array = np.array([v for v in values if v is not None and np.isfinite(v)], dtype=np.float64)
+    return Spread(float(array.mean()), float(array.std()), len(array)) if len(array) else None
+
+
+def method_of(name: str) -> Method:
+    """The row of `METHODS`; a name that is no longer in it is shown, unranked."""
+    return METHODS.get(name) or Method(name, "none", Uncalibrated, variant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """One run: scores by (seed, task, method), noise floors by (seed, task), and where they came from."""
+
+    name: str
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    scores: Mapping[tuple[int, int, str], Score]
+    noise: Mapping[tuple[int, int], Mapping[str, Any]]
+    ablations: tuple[Mapping[str, Any], ...] = ()
+
+    @cached_property
+    def last_task(self) -> int:
+        """The newest task that any seed has finished."""
+        return max(task for _, task, _ in self.scores)
+
+    @cached_property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that have finished the last task; the others do not enter any mean."""
+        return tuple(sorted({seed for seed, task, _ in self.scores if task == self.last_task}))
+
+    @cached_property
+    def unfinished(self) -> tuple[int, ...]:
+        """Seeds that are still on their way."""
+        return tuple(sorted({seed for seed, _, _ in self.scores} - set(self.seeds)))
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """Names in the order of `METHODS`, unknown ones last."""
+        seen = {method for _, task, method in self.scores if task == self.last_task}
+        return (*(m for m in METHODS if m in seen), *sorted(seen - set(METHODS)))
+
+    @property
+    def ranked(self) -> tuple[str, ...]:
+        """The methods that compete: neither variants nor bounds."""
+        return tuple(m for m in self.methods if not (method_of(m).variant or method_of(m).bound))
+
+    @property
+    def title(self) -> str:
+        """What the run calls itself."""
+        return str(self.config.get("name") or self.name)
+
+    @property
+    def paper(self) -> str:
+        """Whose numbers of the paper stand beside these; "" for nobody's."""
+        return str(self.config.get("paper", ""))
+
+    @property
+    def backbone(self) -> str:
+        """Name of the network, as in the settings."""
+        return str(self.config.get("network", {}).get("name", "slim_resnet18"))
+
+    def at(self, method: str, task: int | None = None) -> list[Score]:
+        """The method's scores after a task (default: the last), one a seed."""
+        task = self.last_task if task is None else task
+        keys = ((seed, task, method) for seed in self.seeds)
+        return [self.scores[key] for key in keys if key in self.scores]
+
+    def over_seeds(
+        self, method: str, read: Callable[[Score], float | None], task: int | None = None
+    ) -> Spread | None:
+        """Mean and std over seeds of whatever `read` takes from a score."""
+        return spread([read(score) for score in self.at(method, task)])
+
+    def metric(self, method: str, name: str, task: int | None = None) -> Spread | None:
+        """A value of the comparison, such as average_ece."""
+        return self.over_seeds(method, lambda score: score.comparison[name], task)
+
+    def of_task(self, method: str, name: str, index: int) -> Spread | None:
+        """A value of one seen task after the last, such as its delta_ece."""
+        return self.over_seeds(method, lambda score: score.comparison["tasks"][index][name])
+
+    def interval(self, method: str, name: str) -> tuple[float, float] | None:
+        """The bootstrap interval of a metric, its ends averaged over seeds; None without bootstrap."""
+        return _average([score.comparison["intervals"].get(name) for score in self.at(method)])
+
+    def task_interval(self, method: str, index: int) -> tuple[float, float] | None:
+        """The same for the change in ECE of one task."""
+        return _average([s.comparison["tasks"][index]["delta_ece_interval"] for s in self.at(method)])
+
+    def listed(self, method: str, read: Callable[[Score], list[Any]]) -> FloatArray:
+        """(seeds, tasks) of a list of the score, such as its temperatures; NaN for None."""
+        return np.array([read(score) for score in self.at(method)], dtype=np.float64)
+
+    def floor(self) -> Spread | None:
+        """Noise floor of the average ECE after the last task."""
+        return spread([self.noise.get((s, self.last_task), {}).get("average") for s in self.seeds])
+
+    def task_floor(self, index: int) -> Spread | None:
+        """Noise floor of one task after the last."""
+        found = [self.noise[s, self.last_task] for s in self.seeds if (s, self.last_task) in self.noise]
+        return spread([record["noise_floor"][index] for record in found])
+
+    @property
+    def counts(self) -> list[int]:
+        """Test rows of each task, of the first seed (they are alike but for rounding)."""
+        return [task["count"] for task in self.at(self.methods[0])[0].comparison["tasks"]]
+
+
+def _average(intervals: list[Any]) -> tuple[float, float] | None:
+    if not intervals or any(interval is None for interval in intervals):
+        return None
+    low, high = np.mean(intervals, axis=0)
+    return float(low), float(high)
+
+
+def load_results(folder: Path) -> Results:
+    """Read the scores of a run folder; ablations, noise floors and provenance where they exist."""
+    scores, noise = {}, {}
+    for path in sorted((folder / "scores").glob("seed-*_task-*.json")):
+        if path.stem.endswith("_noise_floor"):
+            record = read_json(path)
+            noise[int(record["seed"]), int(record["task"])] = record
+        else:
+            score = Score.load(path)
+            scores[score.seed, score.task, score.method] = score
+    if not scores:
+        raise FileFormatError(f"{folder}/scores must hold scores; it holds none. Run: equable score {folder}")
+    return Results(
+        name=folder.resolve().name,
+        config=_read_toml(folder / "config.toml"),
+        environment=read_json(path) if (path := folder / "environment.json").exists() else {},
+        scores=scores,
+        noise=noise,
+        ablations=_ablations(folder / "ablations"),
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"{path} must be a TOML file; it is damaged: {error}") from error
+
+
+def _ablations(folder: Path) -> tuple[Mapping[str, Any], ...]:
+    return tuple(record for path in sorted(folder.glob("*.json")) for record in read_json(path))

@@ -1,0 +1,91 @@
+"""The settings a run has, each with the values it may take; ``presets/default.toml`` says what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from equable.benchmark.toml import dump_toml, flatten
+
+COUNT = Annotated[int, Field(ge=1)]
+SHARE = Annotated[float, Field(gt=0, lt=1)]
+SEED = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class DataSettings(_Section):
+    """Which images."""
+
+    source: str
+    data_dir: str
+    image_size: Annotated[int, Field(ge=0)]
+
+
+class ScenarioSettings(_Section):
+    """How classes become tasks."""
+
+    order: Literal["random", "size"] | list[int]
+    tasks: COUNT | list[COUNT]
+    fractions: Annotated[list[SHARE], Field(min_length=3, max_length=3)]
+    validation_fraction: SHARE
+
+
+class NetworkSettings(_Section):
+    """Which network of `equable.training.NETWORKS`."""
+
+    name: Literal["slim_resnet18", "resnet32"]
+    nf: COUNT
+
+
+class TrainingSettings(_Section):
+    """The fields of `equable.training.ReplaySettings`, ``threads = 0`` for torch's own choice."""
+
+    batch_size: COUNT
+    learning_rate: Annotated[float, Field(gt=0)]
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    weight_decay: Annotated[float, Field(ge=0)]
+    max_epochs: COUNT
+    patience: COUNT
+    early_stopping: Literal["balanced", "current"]
+    augmentation: Literal["none", "flips", "flip_crop"]
+    memory_size: COUNT
+    calibration_percent: Annotated[float, Field(gt=0, le=100)]
+    device: Literal["cpu", "cuda", "mps"]
+    threads: Annotated[int, Field(ge=0)]
+
+
+class ScoreSettings(_Section):
+    """How probabilities are judged."""
+
+    n_bins: COUNT
+    n_bootstrap: Annotated[int, Field(ge=0)]
+
+
+class Config(_Section):
+    """All settings of a run, resolved; see ``presets/default.toml`` for what each means."""
+
+    name: Annotated[str, Field(min_length=1)]
+    paper: str
+    seeds: Annotated[list[SEED], Field(min_length=1)]
+    data: DataSettings
+    scenario: ScenarioSettings
+    network: NetworkSettings
+    training: TrainingSettings
+    score: ScoreSettings
+
+    def flat(self) -> dict[str, Any]:
+        """Dotted key → value, in the order of ``default.toml``."""
+        return flatten(self.model_dump())
+
+    def to_toml(self) -> str:
+        """The text of ``config.toml``; equal settings give equal text."""
+        return dump_toml(self.model_dump())
+
+    def with_seeds(self, seeds: Sequence[int]) -> Config:
+        """The same settings with other seeds."""
+        return self.model_copy(update={"seeds": list(seeds)})

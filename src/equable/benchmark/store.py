@@ -1,0 +1,163 @@
+"""The run folder: where everything of a run lies, and the guard against mixing two experiments.
+
+::
+
+    config.toml         resolved settings        environment.json    versions, commit, hardware
+    seed-0/task-3/      what training wrote      scores/             one JSON file per (seed, task, method)
+    ablations/          one JSON file each       tables/ figures/    report.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from equable.benchmark.config import read_config
+from equable.benchmark.environment import describe_environment
+from equable.benchmark.settings import Config
+from equable.errors import ConfigError, FileFormatError
+from equable.storage import read_json, write_json, write_text
+
+#: Where a run happens and how often, not what it is: free to change when a run is resumed.
+FREE_KEYS = ("seeds", "data.data_dir", "training.device", "training.threads")
+#: What training leaves of a task, and scoring reads.
+OUTPUT_FILES = ("validation.npz", "test.npz", "perturbed.npz")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that holds a run; make it with `start_run` or `open_run`."""
+
+    path: Path
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved settings."""
+        return self.path / "config.toml"
+
+    @property
+    def scores(self) -> Path:
+        """The folder of score records."""
+        return self.path / "scores"
+
+    @property
+    def ablations(self) -> Path:
+        """The folder of ablation records."""
+        return self.path / "ablations"
+
+    def seed(self, seed: int) -> Path:
+        """The folder of one seed."""
+        return self.path / f"seed-{seed}"
+
+    def task(self, seed: int, task: int) -> Path:
+        """The folder training wrote after one task."""
+        return self.seed(seed) / f"task-{task}"
+
+    def score(self, seed: int, task: int, method: str) -> Path:
+        """The record of one method after one task."""
+        return self.scores / f"seed-{seed}_task-{task}_{method}.json"
+
+    def config(self) -> Config:
+        """The settings the run was started with."""
+        return read_config(self.config_path)
+
+    def finished_tasks(self, seed: int) -> list[int]:
+        """Tasks 0 … t of this seed that are trained and stored."""
+        count = 0
+        while (self.task(seed, count) / "done.json").is_file():
+            count += 1
+        return list(range(count))
+
+
+def start_run(path: Path, config: Config) -> RunFolder:
+    """Begin a run in `path`, or take up the one there if its settings are the same.
+
+    Seeds may be added; other settings may not change, and the difference is shown.
+    """
+    folder = RunFolder(path)
+    if folder.config_path.exists():
+        stored = folder.config()
+        changed = differences(stored, config)
+        if changed:
+            raise ConfigError(
+                f"{path} was started with other settings: {'; '.join(changed)} (stored → given). "
+                "Give the same settings, or another --out"
+            )
+        config = stored.with_seeds(sorted({*stored.seeds, *config.seeds}))
+    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} must be new, empty or a run folder; it holds other files")
+    _write_if_new(folder.config_path, config.to_toml())
+    _record_environment(path / "environment.json")
+    return folder
+
+
+def open_run(path: Path) -> RunFolder:
+    """A run folder that exists."""
+    folder = RunFolder(path)
+    if not folder.config_path.is_file():
+        raise ConfigError(f"{path} must be a run folder; it has no config.toml")
+    return folder
+
+
+def differences(stored: Config, given: Config) -> list[str]:
+    """``key: stored → given`` for each setting that makes another experiment."""
+    old, new = _comparable(stored), _comparable(given)
+    return [f"{key}: {old[key]!r} → {new[key]!r}" for key in old if old[key] != new[key]]
+
+
+def _comparable(config: Config) -> dict[str, Any]:
+    flat = {key: value for key, value in config.flat().items() if key not in FREE_KEYS}
+    # Data may move to another folder: training checks the pixels themselves.
+    return flat | {"data.source": Path(flat["data.source"]).name}
+
+
+def _write_if_new(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+
+
+def _record_environment(path: Path) -> None:
+    """Where the run was started, and under ``also`` every other place that continued it."""
+    here = describe_environment()
+    if not path.exists():
+        write_json(path, {**here, "also": []})
+        return
+    stored = read_json(path)
+    also = stored.pop("also", [])
+    if here not in (stored, *also):
+        write_json(path, {**stored, "also": [*also, here]})
+
+
+def outputs_digest(folder: Path) -> str:
+    """SHA-256 of a task's stored outputs, by which a score knows what it was computed from.
+
+    A file that differs from what ``done.json`` says of it is damaged: a `FileFormatError`.
+    """
+    known = read_json(folder / "done.json").get("files", {})
+    digest = hashlib.sha256()
+    for name in OUTPUT_FILES:
+        found = file_digest(folder / name)
+        if known.get(name, found) != found:
+            raise FileFormatError(f"{folder / name} must be as training wrote it; its SHA-256 differs")
+        digest.update(found.encode())
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file; a missing one is a `FileFormatError`."""
+    if not path.is_file():
+        raise FileFormatError(f"{path} must be there; it is missing. `equable run` makes it again")
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def require_seeds(folder: RunFolder, seeds: Iterable[int] | None) -> list[int]:
+    """The seeds asked for, or all of the run's that have a finished task."""
+    chosen = list(folder.config().seeds if seeds is None else seeds)
+    found = [seed for seed in chosen if folder.finished_tasks(seed)]
+    if not found:
+        raise ConfigError(f"{folder.path} must hold a trained seed of {chosen}; it holds none")
+    return found

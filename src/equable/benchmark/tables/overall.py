@@ -1,0 +1,148 @@
+"""Tables after the last task: the main one, its intervals, and ours beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from equable.benchmark import paper
+from equable.benchmark.results import Results, method_of
+from equable.benchmark.summary import average_verdict, harmed_tasks
+from equable.benchmark.tables.model import (
+    Cell,
+    Column,
+    Row,
+    Section,
+    Table,
+    cell,
+    mark_best,
+    paper_cell,
+    percent,
+)
+
+ACCURACY = percent("accuracy", "Accuracy", ranked=False, about="mean over tasks; no method changes it")
+NLL = Column("nll", "NLL", digits=3, best="low", about="negative log-likelihood, mean over tasks")
+AVERAGE_ECE = percent("average_ece", "Average ECE", about="expected calibration error, mean over tasks")
+DELTA_LAST = percent(
+    "delta_last_ece", "ΔLECE", change=True, about="ECE after − before calibration on the last task"
+)
+MAX_DELTA = percent(
+    "max_delta_ece", "maxΔECE", change=True, about="the largest ECE after − before calibration of any task"
+)
+MAIN = (ACCURACY, NLL, AVERAGE_ECE, DELTA_LAST, MAX_DELTA)
+CHANGES = ("delta_last_ece", "max_delta_ece")
+
+BOUNDS_NOTE = "Bounds know what no method may know (task labels, test labels); they are not ranked."
+VARIANTS_NOTE = "Variants are other settings of the methods above; they are not ranked."
+
+
+def method_sections(
+    results: Results, cells: Callable[[str], tuple[Cell, ...]], floor: Sequence[Cell] = ()
+) -> tuple[Section, ...]:
+    """Methods, variants and bounds, each under its own heading; the noise floor last among the bounds."""
+    others = [m for m in results.methods if m not in results.ranked]
+    bounds = [_row(results, m, cells) for m in others if method_of(m).bound]
+    if floor:
+        note = "the ECE that a perfectly calibrated model would show on so few rows"
+        bounds.append(Row("Noise floor", tuple(floor), note))
+    variants = tuple(_row(results, m, cells) for m in others if not method_of(m).bound)
+    return (
+        Section("", tuple(_row(results, m, cells) for m in results.ranked), ranked=True),
+        Section("Variants, not ranked", variants, note=VARIANTS_NOTE),
+        Section("Bounds, not ranked", tuple(bounds), note=BOUNDS_NOTE),
+    )
+
+
+def _row(results: Results, method: str, cells: Callable[[str], tuple[Cell, ...]]) -> Row:
+    known, n = method_of(method), len(results.at(method))
+    part = "" if n == len(results.seeds) else f" ({n} of {len(results.seeds)} seeds)"
+    return Row(known.label + part, cells(method), known.note)
+
+
+def seeds_note(results: Results) -> str:
+    """What the numbers are means of."""
+    rows = f"test sets of {_range(results.counts)} rows a task"
+    if len(results.seeds) == 1:
+        return f"One seed ({results.seeds[0]}), so no spread between seeds; {rows}."
+    seeds = ", ".join(map(str, results.seeds))
+    return f"Mean ± standard deviation over {len(results.seeds)} seeds ({seeds}); {rows}."
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def _main_cells(results: Results, method: str) -> tuple[Cell, ...]:
+    # The changes of the uncalibrated network are zero by definition and win nothing.
+    skip = CHANGES if method == "uncalibrated" else ()
+    return tuple(Cell() if c.key in skip else cell(c, results.metric(method, c.key)) for c in MAIN)
+
+
+def main_table(results: Results) -> Table:
+    """Accuracy, NLL, average ECE, ΔLECE and maxΔECE after the last task, the best marked."""
+    floor = tuple(cell(c, results.floor()) if c is AVERAGE_ECE else Cell() for c in MAIN)
+    sections = method_sections(
+        results, lambda method: _main_cells(results, method), floor if results.floor() else ()
+    )
+    title = f"After all {results.last_task + 1} tasks" if results.last_task else "After the first task"
+    notes = (seeds_note(results), "Best of the ranked methods in bold; equal in print is equally good.")
+    return Table("main", results.title, title, "Method", MAIN, mark_best(MAIN, sections), notes)
+
+
+INTERVALS = (
+    percent("average_ece", "Average ECE", ranked=False),
+    percent("average_ece_change", "Change", change=True, ranked=False, about="of the average ECE"),
+    percent("delta_last_ece", "ΔLECE", change=True, ranked=False),
+    percent("max_delta_ece", "maxΔECE", change=True, ranked=False),
+    Column("average", "On average"),
+    Column("harmed", "Tasks harmed"),
+)
+
+
+def intervals_table(results: Results) -> Table | None:
+    """The same with 95 % bootstrap intervals and what may be read from them; None without bootstrap."""
+    if results.interval("uncalibrated", "average_ece") is None:
+        return None
+
+    def cells(method: str) -> tuple[Cell, ...]:
+        numbers = INTERVALS[:1] if method == "uncalibrated" else INTERVALS[:-2]
+        shown = [cell(c, results.metric(method, c.key), results.interval(method, c.key)) for c in numbers]
+        if method == "uncalibrated":
+            return (*shown, *[Cell()] * (len(INTERVALS) - len(shown)))
+        harmed = ", ".join(str(task + 1) for task in harmed_tasks(results, method))
+        return (*shown, Cell(average_verdict(results, method)), Cell(harmed or "none"))
+
+    notes = (
+        "95 % intervals of the paired bootstrap over test rows, their ends averaged over seeds: how far "
+        "other test rows would move a number, not other seeds.",
+        "A task is harmed if its ECE rises beyond noise, all tasks considered at once.",
+    )
+    sections = method_sections(results, cells)[:1]
+    return Table("intervals", results.title, "95 % intervals", "Method", INTERVALS, sections, notes)
+
+
+SIDES = ("ours", "paper")
+
+
+def paper_table(results: Results) -> Table | None:
+    """Ours beside the paper's numbers; None where the run is none of the paper's."""
+    if not paper.is_paper_preset(results.paper, results.backbone):
+        return None
+    columns = [Column(f"{c.key}_{side}", f"{c.label}, {side}", c.unit) for c in MAIN for side in SIDES]
+
+    def row(method: str) -> Row:
+        printed = [paper.printed_score(results.paper, method, c.key, results.backbone) for c in MAIN]
+        pairs = zip(_main_cells(results, method), map(paper_cell, printed), strict=True)
+        return Row(method_of(method).label, tuple(one for pair in pairs for one in pair))
+
+    rows = tuple(row(m) for m in results.ranked)
+    misprints = [
+        f"{method_of(key[2]).label}, {key[3]}: {wrong}."
+        for key, wrong in paper.MISPRINTS.items()
+        if key[:2] == (results.backbone, results.paper)
+    ]
+    note = "The paper: mean ± standard deviation over three seeds; maxΔECE is drawn there, never printed."
+    sections = (Section("", rows),)
+    return Table(
+        "paper", results.title, "Ours and the paper's", "Method", tuple(columns), sections, (note, *misprints)
+    )

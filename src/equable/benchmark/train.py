@@ -1,0 +1,98 @@
+"""Train the seeds of a run: the only part of the benchmark that needs torch, imported when it is used."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from equable.benchmark.config import check_classes
+from equable.benchmark.settings import Config
+from equable.benchmark.store import RunFolder
+from equable.errors import DataError, InputError, MissingExtraError
+from equable.scenarios.tasks import Scenario, make_scenario
+
+if TYPE_CHECKING:
+    from equable.scenarios.datasets import ImageDataset
+    from equable.training import ReplaySettings
+
+
+def load_data(config: Config) -> ImageDataset:
+    """The dataset of a run; one that does not suit its settings is refused here, before training."""
+    from equable.scenarios.datasets import load_dataset
+
+    settings = config.data
+    dataset = load_dataset(
+        settings.source, data_dir=settings.data_dir or None, image_size=settings.image_size or None
+    )
+    check_classes(config, dataset.n_classes)
+    return dataset
+
+
+def scenario_of(config: Config, dataset: ImageDataset, seed: int) -> Scenario:
+    """The tasks of one seed."""
+    settings = config.scenario
+    tasks: dict[str, Any] = (
+        {"tasks": settings.tasks} if isinstance(settings.tasks, int) else {"sizes": settings.tasks}
+    )
+    train, validation, test = settings.fractions
+    try:
+        return make_scenario(
+            dataset.labels,
+            dataset.split,
+            order=settings.order,
+            fractions=(train, validation, test),
+            validation_fraction=settings.validation_fraction,
+            seed=seed,
+            **tasks,
+        )
+    except InputError as error:
+        raise DataError(f"{dataset.name} cannot be split into tasks: {error}") from error
+
+
+def train_seed(
+    folder: RunFolder,
+    config: Config,
+    dataset: ImageDataset,
+    seed: int,
+    *,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> list[dict[str, Any]]:
+    """Train every task of one seed into ``seed-<s>/``; what is there already stays.
+
+    `threads` is for runs that share the machine; the settings' own number wins.
+    """
+    scenario = scenario_of(config, dataset, seed)
+    training = _training()
+    network = training.NETWORKS[config.network.name]
+    if config.network.name == "slim_resnet18":
+        network = partial(network, nf=config.network.nf)
+    done: list[dict[str, Any]] = training.train_scenario(
+        dataset,
+        scenario,
+        network,
+        replay_settings(config, threads),
+        seed=seed,
+        folder=folder.seed(seed),
+        progress=progress,
+    )
+    return done
+
+
+def replay_settings(config: Config, threads: int | None = None) -> ReplaySettings:
+    """The settings as training takes them."""
+    values = config.training.model_dump()
+    settings: ReplaySettings = _training().ReplaySettings(
+        **{**values, "threads": values["threads"] or threads}
+    )
+    return settings
+
+
+def _training() -> Any:
+    try:
+        from equable import training
+    except ImportError as error:
+        raise MissingExtraError(
+            f"training needs {error.name}; install it with: pip install equable[train]"
+        ) from error
+    return training

@@ -1,0 +1,41 @@
+"""A tiny run of digits, trained and scored once for the whole folder."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from equable.benchmark.config import load_config
+from equable.benchmark.settings import Config
+from equable.benchmark.store import RunFolder
+
+TINY = [
+    "scenario.tasks=[4, 3, 3]",
+    "training.max_epochs=1",
+    "training.memory_size=20",
+    "network.nf=2",
+    "score.n_bootstrap=20",
+]
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Config:
+    return load_config("digits", settings=TINY, seeds="0")
+
+
+@pytest.fixture(scope="session")
+def finished_run(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without report. Read it; to change it, take `tiny_run`."""
+    pytest.importorskip("torch")
+    from equable.benchmark.run import run
+
+    folder = tmp_path_factory.mktemp("run") / "tiny"
+    run(tiny_config, folder, report=False, progress=False)
+    return folder
+
+
+@pytest.fixture
+def tiny_run(finished_run: Path, tmp_path: Path) -> RunFolder:
+    """A copy of the finished run, to do anything with."""
+    shutil.copytree(finished_run, tmp_path / "copy")
+    return RunFolder(tmp_path / "copy")

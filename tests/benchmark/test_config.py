@@ -1,0 +1,171 @@
+"""Settings: every preset holds the paper's values, and nothing impossible gets past."""
+
+from pathlib import Path
+
+import pytest
+
+from equable.benchmark import paper
+from equable.benchmark.config import PRESETS, check_classes, load_config, parse_seeds, read_config
+from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
+from equable.errors import ConfigError
+from equable.scenarios.datasets import DATASETS
+
+REBUILT = {"bloodcell-rebuilt": "BloodCell (rebuilt)", "skinlesions-rebuilt": "SkinLesions (rebuilt)"}
+
+
+@pytest.mark.parametrize("preset", paper.SETTINGS)
+def test_presets_hold_the_papers_values(preset):
+    config, printed = load_config(preset), paper.SETTINGS[preset]
+    tasks = config.scenario.tasks
+    source = DATASETS[config.data.source]
+    assert (source.classes, source.samples, source.image_size) == (
+        printed.classes,
+        printed.samples,
+        printed.pixels,
+    )
+    assert (tasks if isinstance(tasks, int) else len(tasks)) == printed.tasks
+    assert config.network.name == "slim_resnet18"
+    assert config.network.nf == printed.features
+    assert config.training.memory_size == printed.memory_size
+    assert config.training.patience == printed.patience
+    assert config.training.calibration_percent == printed.inclusion
+    assert config.training.learning_rate == 0.1
+    assert config.seeds == [0, 1, 2]
+    assert config.paper == preset
+    medical = preset in ("bloodcell", "skinlesions")
+    assert config.scenario.order == ("size" if medical else "random")
+
+
+@pytest.mark.parametrize("preset", REBUILT)
+def test_rebuilt_presets_take_their_data_by_path(preset, tmp_path):
+    with pytest.raises(ConfigError, match=f"preset {preset}: data.source must name the data; give --data"):
+        load_config(preset)
+    data = tmp_path / "images.npz"
+    data.touch()
+    config = load_config(preset, data=str(data))
+    assert (config.name, config.paper, config.network.nf) == (REBUILT[preset], "", 20)
+    assert config.data.source == str(data)
+
+
+def test_presets_are_small_differences_from_a_complete_default():
+    known = set(flatten(parse_toml(read_preset("default"), "")))
+    assert known == set(load_config("digits").flat())
+    folder = Path(__file__).parents[2] / "src" / "equable" / "benchmark" / "presets"
+    assert {path.stem for path in folder.glob("*.toml")} == {"default", *PRESETS}
+    for preset in PRESETS:
+        assert set(flatten(parse_toml(read_preset(preset), ""))) < known
+
+
+def test_digits_put_all_validation_rows_into_the_calibration_buffer():
+    assert load_config("digits").training.calibration_percent == 100
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"settings": ["training.learning=1"]}, "--set: unknown key training.learning"),
+        ({"settings": ["training.batchsize=1"]}, "did you mean training.batch_size?"),
+        ({"settings": ["colour=1"]}, "--set: unknown key colour"),
+        ({"settings": ["data=1"]}, "--set: unknown key data"),
+        ({"settings": ["name.x=1"]}, "--set: unknown key name.x"),
+        ({"settings": ["training.batch_size=0"]}, "--set: training.batch_size must be greater than or equal"),
+        ({"settings": ["training.batch_size=true"]}, "training.batch_size must be a valid integer; got True"),
+        ({"settings": ["training.batch_size=1.5"]}, "training.batch_size must be a valid integer"),
+        ({"settings": ["training.calibration_percent=0"]}, "must be greater than 0"),
+        ({"settings": ["training.momentum=nan"]}, "training.momentum must be a finite number"),
+        ({"settings": ["network.name=vgg"]}, "--set: network.name must be 'slim_resnet18' or 'resnet32'"),
+        ({"settings": ["scenario.tasks=3"]}, "scenario.tasks must divide 10 classes evenly; got 3"),
+        ({"settings": ["scenario.tasks=10"]}, "give the first task at least two classes"),
+        ({"settings": ["scenario.tasks=[5, 4]"]}, "scenario.tasks must add up to 10 classes"),
+        ({"settings": ["scenario.tasks=[10, 0]"]}, "scenario.tasks"),
+        ({"settings": ["scenario.order=[0, 1]"]}, "scenario.order must name each class 0 … 9 once"),
+        ({"settings": ["scenario.order=weekday"]}, "scenario.order"),
+        ({"settings": ["scenario.fractions=[0.5, 0.5, 0.5]"]}, "scenario.fractions must sum to 1"),
+        ({"settings": ["scenario.fractions=[0.5, 0.5]"]}, "scenario.fractions"),
+        ({"settings": ["training.memory_size=9"]}, "training.memory_size must be at least 10"),
+        ({"settings": ["score.n_bootstrap=-1"]}, "score.n_bootstrap"),
+        ({"settings": ["seeds=[]"]}, "--set: seeds must"),
+        ({"settings": ["seeds=[1, 1]"]}, "--set: seeds must be distinct"),
+        ({"settings": ["seeds=[-1]"]}, "--set: seeds must be greater than or equal to 0; got -1"),
+        ({"settings": ["seeds=[4294967296]"]}, "--set: seeds must be less than 4294967296"),
+        ({"settings": ["training.batch_size"]}, "--set must be key=value"),
+        ({"settings": ["scenario.order=[1,"]}, "--set scenario.order must be a TOML value"),
+        ({"seeds": "0,0"}, "--seeds: seeds must be distinct"),
+        ({"seeds": "-1"}, "--seeds must be like 0,1,2 or 0-9; got '-1'"),
+        ({"seeds": "3-1"}, "a range from low to high"),
+        ({"seeds": "a"}, "--seeds must be like"),
+        ({"data": "nowhere.npz"}, "--data: data.source must be an existing file or folder"),
+    ],
+)
+def test_impossible_settings_are_refused_with_key_and_place(words, message):
+    with pytest.raises(ConfigError) as caught:
+        load_config("digits", **words)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_named_with_its_bad_key(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[training]\nbatch_size = 'many'\n")
+    with pytest.raises(
+        ConfigError, match=r"mine\.toml: training\.batch_size must be a valid integer; got 'many'"
+    ):
+        load_config(str(path))
+    path.write_text("[training\n")
+    with pytest.raises(ConfigError, match=r"mine\.toml must be TOML"):
+        load_config(str(path))
+    with pytest.raises(ConfigError, match=r"absent\.toml must be a readable TOML file"):
+        load_config(str(tmp_path / "absent.toml"))
+    with pytest.raises(ConfigError, match="Did you mean 'cifar10'"):
+        load_config("cifar-10")
+
+
+def test_own_data_by_file_and_by_preset(tmp_path):
+    (tmp_path / "scans.npz").touch()
+    path = tmp_path / "hospital.toml"
+    path.write_text('[data]\nsource = "scans.npz"\n[scenario]\ntasks = [2, 2]\n')
+    config = load_config(str(path))  # a path in a file starts at the file
+    assert (config.name, config.data.source) == ("hospital", str(tmp_path / "scans.npz"))
+    with pytest.raises(ConfigError, match="settings: scenario.tasks must add up to 5 classes"):
+        check_classes(config, 5)
+    changed = load_config("cifar10", data=str(tmp_path / "scans.npz"))
+    assert (changed.name, changed.paper) == ("scans", "")
+
+
+def test_the_papers_values_stand_beside_its_own_tasks_only():
+    assert load_config("cifar10", settings=["training.max_epochs=3"]).paper == "cifar10"
+    assert load_config("cifar10", settings=["scenario.tasks=2"]).paper == ""
+    assert load_config("cifar10", settings=["data.source=digits"]).paper == ""
+
+
+def test_later_words_win():
+    config = load_config("digits", seeds="4-5", settings=["network.nf=3", "network.nf=4"])
+    assert (config.network.nf, config.seeds) == (4, [4, 5])
+
+
+def test_seeds():
+    assert parse_seeds("0, 2-4") == [0, 2, 3, 4]
+
+
+def test_config_toml_reads_back_as_it_was(tmp_path):
+    odd = 'a "quoted" \\ name\tçø \x7f'
+    config = load_config("skinlesions", settings=["training.learning_rate=1e-05"])
+    config = config.model_copy(update={"name": odd})
+    path = tmp_path / "config.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    again = read_config(path)
+    assert again == config
+    assert again.to_toml() == config.to_toml()
+    assert dump_toml({"a": True, "b": {"c": [1, 2.5]}}) == "a = true\n\n[b]\nc = [1, 2.5]\n"
+
+
+def test_settings_are_those_of_training():
+    training = pytest.importorskip("equable.training")
+    from equable.benchmark.train import replay_settings
+
+    config = load_config("cifar100")
+    made = replay_settings(config)
+    assert {**vars(made), "threads": 0} == config.training.model_dump()
+    assert replay_settings(config, 3).threads == 3
+    for name in training.NETWORKS:
+        load_config("digits", settings=[f"network.name={name}"])

@@ -1,0 +1,237 @@
+"""The layers hold: who may import whom, read from the source and never by importing it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "equable"
+
+FOUNDATION = ("errors", "npy", "arrays", "storage", "outputs")
+SIBLINGS = ("calibrators", "metrics", "scenarios")
+
+# part of the package → the other parts it may import; the first pattern that fits a module counts
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "npy": ("errors",),
+    "arrays": ("errors",),
+    "storage": ("errors", "npy"),
+    "outputs": ("errors", "arrays", "storage"),
+    "calibrators": FOUNDATION,
+    "metrics": FOUNDATION,
+    "scenarios": FOUNDATION,
+    "training": (*FOUNDATION, *SIBLINGS),
+    "benchmark.train*": (*FOUNDATION, *SIBLINGS, "training", "benchmark"),
+    "benchmark": (*FOUNDATION, *SIBLINGS, "benchmark.train*"),
+    "integrations": (*FOUNDATION, "calibrators", "metrics"),
+    "cli": (*FOUNDATION, *SIBLINGS, "training", "benchmark.train*", "benchmark", "integrations"),
+}
+# what is heavy or dangerous → the only parts that may import it
+ONLY_IN: dict[str, tuple[str, ...]] = {
+    "torch": ("training", "benchmark.train*", "integrations"),
+    "safetensors.torch": ("training", "benchmark.train*", "integrations"),
+    "pickle": ("scenarios.datasets.pickles*",),
+    **dict.fromkeys(("cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),
+}
+# what may be imported only inside a function, so that it is loaded when it is needed
+LAZY = ("matplotlib",)
+FORBIDDEN_FILES = ("utils.py", "helpers.py", "misc.py", "common.py")
+MAX_LINES = 400
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module named by an import, and where."""
+
+    name: str
+    line: int
+    lazy: bool  # inside a function, or for the type checker alone
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a module is the pattern's or lies inside it."""
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
+
+
+def part_of(name: str) -> str | None:
+    """The row of MAY_IMPORT for a module of the package, named without ``equable.``."""
+    return next((pattern for pattern in MAY_IMPORT if fits(name, pattern)), None)
+
+
+def imports(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
+    """Every import of a module's source, inside functions too."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield Import("." * node.level, node.lineno, lazy)
+            elif node.module == "equable":
+                yield from (Import(f"equable.{alias.name}", node.lineno, lazy) for alias in node.names)
+            else:
+                yield Import(str(node.module), node.lineno, lazy)
+        elif isinstance(node, ast.Call) and (name := called_import(node)):
+            yield Import(name, node.lineno, lazy)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "equable":
+            yield Import(f"equable.{node.attr}", node.lineno, lazy)  # import equable; equable.DATS
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from imports(node, lazy or is_function or is_type_checking(node))
+
+
+def called_import(node: ast.Call) -> str | None:
+    """The name in import_module("name") or __import__("name")."""
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    first = node.args[0] if node.args else None
+    if called in ("import_module", "__import__") and isinstance(first, ast.Constant):
+        return str(first.value)
+    return None
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def violations(module: str, source: str) -> list[str]:
+    """What a module (named without ``equable.``) imports against the tables above."""
+    tree = ast.parse(source)
+    found = [
+        f"line {item.line}: {module} must not import {item.name}: {reason}"
+        for item in imports(tree)
+        if (reason := refusal(module, item))
+    ]
+    return found + [
+        f"line {node.value.lineno}: allow_pickle=True"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False"
+    ]
+
+
+def refusal(module: str, item: Import) -> str | None:
+    """Why a module may not import this, or None."""
+    if item.name.startswith("."):
+        return "imports are absolute"
+    for heavy, allowed in ONLY_IN.items():
+        if fits(item.name, heavy) and not any(fits(module, pattern) for pattern in allowed):
+            return f"only {allowed or 'nobody'} may"
+    if not item.lazy and any(fits(item.name, pattern) for pattern in LAZY):
+        return "only inside functions"
+    return layer_refusal(part_of(module), item.name)
+
+
+def layer_refusal(own: str | None, name: str) -> str | None:
+    if not name.startswith("equable.") or name.startswith("equable.__"):
+        return None
+    if own is None:
+        return "its own part is not in the table of layers"
+    target = part_of(name.removeprefix("equable."))
+    if target == own or target in MAY_IMPORT[own]:
+        return None
+    return f"{own} may import {MAY_IMPORT[own]}"
+
+
+def module_files() -> list[Path]:
+    """All modules but the package's front door, which names everything and imports nothing."""
+    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", module_files(), ids=module_name)
+def test_layers_hold(path):
+    assert violations(module_name(path), path.read_text(encoding="utf-8")) == []
+
+
+def test_the_front_door_imports_nothing():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    eager = {item.name for item in imports(tree) if not item.lazy}
+    assert eager <= {"importlib", "typing", "__future__"}
+
+
+def test_every_part_is_in_the_table():
+    parts = {module_name(path).split(".")[0] for path in module_files()}
+    assert parts <= {pattern.split(".")[0] for pattern in MAY_IMPORT}
+
+
+def test_no_drawers_for_odds_and_ends():
+    assert [path.name for path in module_files() if path.name in FORBIDDEN_FILES] == []
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks"])
+def test_no_file_is_too_long_to_read(folder):
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert {name: n for name, n in lengths.items() if n > MAX_LINES} == {}
+
+
+# The checker itself, on planted sources: module, source, what the complaint says (None: allowed).
+PLANTED = [
+    ("errors", "import equable.arrays", "errors may import"),
+    ("arrays", "from equable.storage import read_npz", "arrays may import"),
+    ("outputs", "from equable import calibrators", "outputs may import"),
+    ("calibrators.temperature", "from equable.metrics import accuracy", "calibrators may import"),
+    ("metrics.tasks", "from equable.scenarios.tasks import Task", "metrics may import"),
+    (
+        "scenarios.memories",
+        "def f():\n    from equable.calibrators import DATS",
+        "line 2: .*memories",
+    ),
+    ("calibrators.base", "from equable.training import run", "calibrators may import"),
+    ("benchmark.score", "def f():\n    from equable.training import run", "benchmark may import"),
+    ("benchmark.score", "import torch", "only .*training.* may"),
+    ("benchmark.score", "def f():\n    import torch.nn", "only .*training.* may"),
+    ("integrations.torch", "from equable.training import run", "integrations may import"),
+    ("training.run", "from equable.benchmark import store", "training may import"),
+    ("training.run", "from equable.cli import main", "training may import"),
+    ("cli", "import torch", "only .* may"),
+    ("calibrators.base", "from torch import Tensor", "only .* may"),
+    ("calibrators.base", "import importlib\nimportlib.import_module('torch')", "line 2: .* torch"),
+    ("calibrators.files", "from safetensors.torch import save", "only .* may"),
+    ("metrics.display", "from matplotlib import pyplot", "only inside functions"),
+    ("metrics.display", "class A:\n    import matplotlib", "only inside functions"),
+    ("outputs", "import pickle", "only .*pickles.* may"),
+    ("scenarios.datasets.cifar", "import pickle", "only .*pickles.* may"),
+    ("outputs", "import joblib", "nobody"),
+    ("outputs", "np.load(path, allow_pickle=True)", "allow_pickle"),
+    ("outputs", "np.load(path, allow_pickle=flag)", "allow_pickle"),
+    ("outputs", "from . import arrays", "absolute"),
+    ("outputs", "import equable\nequable.DATS()", "line 2: .* outputs may import"),
+    ("outputs", "from equable import DATS", "outputs may import"),
+    ("new_part", "from equable.errors import InputError", "not in the table"),
+    ("errors", "import math", None),
+    ("calibrators.base", "from equable import __version__", None),
+    ("calibrators.base", "import equable\nequable.__version__", None),
+    ("calibrators.base", "from equable.calibrators.solvers import softmax", None),
+    ("calibrators.base", "from equable.outputs import Outputs", None),
+    ("training.run", "import torch\nfrom equable.scenarios.tasks import Scenario", None),
+    ("benchmark.train", "import torch\nfrom equable.training import run", None),
+    ("benchmark.train_cells", "from equable.benchmark.train import train", None),
+    ("benchmark.run", "from equable.benchmark.train import train", None),
+    ("benchmark.score", "from equable.benchmark.store import Run", None),
+    ("metrics.display", "def draw():\n    from matplotlib import pyplot", None),
+    ("metrics.display", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes", None),
+    ("integrations.onnx", "from equable.calibrators import DATS", None),
+    ("scenarios.datasets.pickles", "import pickle", None),
+    ("outputs", "np.load(path, allow_pickle=False)", None),
+]
+
+
+@pytest.mark.parametrize(("module", "source", "complaint"), PLANTED)
+def test_the_checker_sees_planted_violations(module, source, complaint):
+    found = violations(module, source)
+    if complaint is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert re.search(complaint, found[0])

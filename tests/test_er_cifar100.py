@@ -1,0 +1,71 @@
+"""The claims about real outputs, on the real outputs: 20 draws, both steps, paired."""
+
+import numpy as np
+import pytest
+from benchmarks.er_cifar100 import METHODS, STEPS, mixed, paired_interval, task_pure
+
+from equable.storage import read_npz
+
+DRAWS = range(20)
+TASK_PURE = ("RC", "DATS", "ARC, plain", "ARC", "Temperature per task (bound)")
+
+pytestmark = pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
+
+
+@pytest.fixture(scope="module")
+def file(real_data):
+    path = real_data / "er_cifar100_outputs.npz"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not in EQUABLE_DATA; it is not distributed")
+    return read_npz(path)
+
+
+@pytest.fixture(scope="module")
+def pure(file):
+    return {step: task_pure(file, step, 20, DRAWS, TASK_PURE) for step in STEPS}
+
+
+def mean(scores, name, measure="average_ece"):
+    return np.mean([[row[measure] for row in scores[step][name]] for step in STEPS])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("name", ["DATS", "ARC, plain", "ARC"])
+def test_average_ece_lies_below_replayed_calibration(pure, step, name):
+    _, _, high = paired_interval(pure[step][name], pure[step]["RC"], "average_ece")
+    assert high < 0
+    change, _, _ = paired_interval(pure[step][name], pure[step]["RC"], "delta_last_ece")
+    assert change < 0
+
+
+def test_plain_arc_is_as_good_as_a_temperature_per_task(pure):
+    assert mean(pure, "ARC, plain") <= 1.05 * mean(pure, "Temperature per task (bound)")
+    assert mean(pure, "ARC, plain") <= mean(pure, "DATS") + 0.002
+
+
+def test_adaptive_arc_is_below_the_oracle_and_near_the_noise_floor(pure):
+    assert mean(pure, "ARC") < mean(pure, "Temperature per task (bound)")
+    assert mean(pure, "ARC") < mean(pure, "Noise floor") + 0.012
+    assert mean(pure, "ARC", "nll") <= mean(pure, "ARC, plain", "nll")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_shuffled_streams_fall_back_to_replayed_calibration(file, step):
+    scores = mixed(file, step, 20, range(5), ("RC (Brier)", "ARC, plain", "ARC"), size=32)
+    for name in ("ARC, plain", "ARC"):
+        ours, theirs = (
+            {m: np.mean([row[m] for row in scores[n]]) for m in ("pooled_nll", "pooled_ece")}
+            for n in (name, "RC (Brier)")
+        )
+        assert ours["pooled_nll"] <= 1.01 * theirs["pooled_nll"]
+        assert ours["pooled_ece"] <= theirs["pooled_ece"] + 0.005
+
+
+def test_five_rows_a_class_are_enough_not_to_harm(file):
+    few = {step: task_pure(file, step, 5, range(10), ("RC", "ARC, plain")) for step in STEPS}
+    assert mean(few, "ARC, plain") <= mean(few, "RC")
+    assert mean(few, "ARC, plain", "delta_last_ece") < mean(few, "RC", "delta_last_ece")
+
+
+def test_the_table_names_every_method():
+    assert set(TASK_PURE) <= set(METHODS)

@@ -1,0 +1,238 @@
+"""The public list: it exists, it is all there is, it is documented, and importing it is cheap."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import equable
+import equable.metrics
+from equable.errors import MissingExtraError
+
+PACKAGE = Path(equable.__file__).parent
+NEEDED = inspect.Parameter.empty
+
+# class → its settings and their defaults. A new calibrator adds a line here.
+CALIBRATORS = {
+    "Uncalibrated": {},
+    "TemperatureScaling": {"loss": "nll"},
+    "EnsembleTemperatureScaling": {},
+    "ParametrizedTemperatureScaling": {"top_k": 10, "hidden": (5, 5), "random_state": 0},
+    "DATS": {
+        "coverage": 0.6,
+        "weights": "per_class",
+        "aggregate": "mean",
+        "metric": "cosine",
+        "distance": "class",
+        "prior_strength": 0.1,
+    },
+    "ARC": {"loss": "brier", "prior_strength": 5.0, "adaptive": "auto", "guard": False},
+}
+# everything else of the front door
+OTHERS = {"CALIBRATORS", "Outputs", "Stream", "load", "metrics", "__version__"}
+METRICS = {
+    "accuracy",
+    "negative_log_likelihood",
+    "brier_score",
+    "expected_calibration_error",
+    "classwise_ece",
+    "maximum_calibration_error",
+    "reliability_curve",
+    "risk_coverage",
+    "noise_floor",
+    "compare_tasks",
+    "ReliabilityDisplay",
+}
+CALIBRATOR_METHODS = {
+    "fit": {
+        "logits": NEEDED,
+        "y": NEEDED,
+        "features": None,
+        "tasks": None,
+        "current": None,
+        "sample_weight": None,
+    },
+    "predict_proba": {"logits": NEEDED, "features": None, "groups": None},
+    "temperature": {"logits": NEEDED, "features": None, "groups": None},
+    "save": {"path": NEEDED},
+    "get_params": {"deep": True},
+    "set_params": {},
+}
+SIGNATURES = {
+    "Stream": {"calibrator": NEEDED, "window": 256},
+    "Stream.update": {"logits": NEEDED, "features": None},
+    "Outputs": {"logits": NEEDED, "labels": None, "features": None, "tasks": None, "groups": None},
+    "metrics.expected_calibration_error": {
+        "y_true": NEEDED,
+        "y_prob": NEEDED,
+        "n_bins": 10,
+        "strategy": "uniform",
+        "debias": False,
+    },
+    "metrics.compare_tasks": {
+        "y_true": NEEDED,
+        "tasks": NEEDED,
+        "before": NEEDED,
+        "after": NEEDED,
+        "n_bins": 10,
+        "n_bootstrap": 0,
+        "random_state": 0,
+    },
+}
+# documented and callable objects of the list
+DOCUMENTED = sorted(
+    {*CALIBRATORS, "Outputs", "Stream", "load"} | {f"metrics.{name}" for name in METRICS},
+)
+
+
+def public(name):
+    value = equable
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def defaults(function):
+    skipped = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.name != "self" and p.kind not in skipped}
+
+
+class TestNames:
+    def test_the_list_is_exact(self):
+        assert sorted(equable.__all__) == sorted({*CALIBRATORS, *OTHERS})
+        assert len(set(equable.__all__)) == len(equable.__all__)
+
+    def test_all_of_it_exists(self):
+        for name in equable.__all__:
+            assert getattr(equable, name) is not None
+        assert set(equable.__all__) <= set(dir(equable))
+
+    def test_metrics(self):
+        assert set(equable.metrics.__all__) >= METRICS
+        for name in equable.metrics.__all__:
+            assert getattr(equable.metrics, name) is not None
+
+    def test_an_unknown_name_is_an_attribute_error(self):
+        with pytest.raises(AttributeError, match="module 'equable' has no attribute 'Dats'"):
+            equable.Dats  # noqa: B018
+
+    def test_the_table_of_calibrators_holds_the_public_classes(self):
+        classes = {public(name) for name in CALIBRATORS}
+        assert set(equable.CALIBRATORS.values()) == classes
+        assert all(name == name.lower() for name in equable.CALIBRATORS)
+
+
+class TestSignatures:
+    @pytest.mark.parametrize("name", CALIBRATORS)
+    def test_settings_of_calibrators(self, name):
+        assert defaults(public(name)) == CALIBRATORS[name]
+
+    @pytest.mark.parametrize("method", CALIBRATOR_METHODS)
+    @pytest.mark.parametrize("name", CALIBRATORS)
+    def test_methods_of_calibrators(self, name, method):
+        found = defaults(getattr(public(name), method))
+        expected = CALIBRATOR_METHODS[method]
+        assert {key: found.get(key, "missing") for key in expected} == expected
+        extra = {key: value for key, value in found.items() if key not in expected}
+        assert all(value is not NEEDED for value in extra.values())
+
+    @pytest.mark.parametrize("name", SIGNATURES)
+    def test_functions(self, name):
+        assert defaults(public(name)) == SIGNATURES[name]
+
+
+def loaded_after(code):
+    """The top-level modules loaded by a fresh interpreter that runs the code."""
+    program = f"{code}\nimport sys; print(*{{name.split('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+class TestImports:
+    def test_the_front_door_loads_nothing_heavy(self):
+        heavy = {"torch", "matplotlib", "sklearn", "scipy", "pydantic", "typer", "rich"}
+        assert not heavy & loaded_after("import equable")
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "import equable; equable.TemperatureScaling().fit([[2, 0], [0, 1], [1, 0]], [0, 1, 1])",
+            "import equable; equable.DATS, equable.load, equable.CALIBRATORS",
+            "import equable; equable.metrics.accuracy([0], [[0.8, 0.2]])",
+            "import equable; equable.metrics.ReliabilityDisplay.from_predictions([0], [[0.8, 0.2]])",
+        ],
+    )
+    def test_arrays_need_neither_torch_nor_scikit_learn_nor_matplotlib(self, code):
+        assert not {"torch", "matplotlib", "sklearn"} & loaded_after(code)
+
+    def test_the_benchmark_loads_torch_only_to_train(self):
+        names = [name for name in MODULES if name.startswith("equable.benchmark")]
+        code = "import contextlib, importlib\n" + "\n".join(
+            f"with contextlib.suppress(ImportError): importlib.import_module({name!r})" for name in names
+        )
+        assert "torch" not in loaded_after(code)
+
+    def test_the_command_line_starts_light(self):
+        assert not {"torch", "matplotlib", "sklearn", "scipy"} & loaded_after("import equable.cli")
+
+    def test_the_check_can_fail(self):
+        assert "scipy" in loaded_after("import equable, scipy")
+
+
+def module_name(path):
+    parts = ("equable", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = sorted(module_name(path) for path in PACKAGE.rglob("*.py"))
+
+
+def imported(name):
+    """The module, or a skip where an optional dependency is not installed."""
+    try:
+        return importlib.import_module(name)
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    except ModuleNotFoundError as error:
+        if str(error.name).split(".")[0] == "equable":
+            raise
+        pytest.skip(f"{name} needs {error.name}, which is not installed")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tests = doctest.DocTestFinder(exclude_empty=True).find(imported(name), name)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    report = []
+    for test in tests:
+        runner.run(test, out=report.append)
+    assert runner.failures == 0, "".join(report)
+
+
+class TestDocumentation:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=pytest.mark.xfail(reason="no example yet")) if name == "load" else name
+            for name in DOCUMENTED
+        ],
+    )
+    def test_public_names_have_an_example(self, name):
+        documentation = inspect.getdoc(public(name)) or ""
+        assert ">>>" in documentation
+
+    @pytest.mark.parametrize("name", MODULES)
+    def test_everything_a_module_offers_has_a_docstring(self, name):
+        module = imported(name)
+        assert module.__doc__ or not Path(module.__file__).read_text(encoding="utf-8").strip()
+        offered = [getattr(module, item) for item in getattr(module, "__all__", [])]
+        callables = [item for item in offered if inspect.isclass(item) or inspect.isfunction(item)]
+        assert [item.__name__ for item in callables if not item.__doc__] == []
