@@ -174,7 +174,6 @@ def _ablation(name: str, settings: list[Any], seeds: tuple[int, ...]) -> list[di
             "setting": setting,
             "seed": seed,
             "draw": draw,
-            "method": "dats",
             "average_ece": 0.1 + 0.01 * place + 0.002 * seed + 0.004 * draw,
             "nll": 1.0,
             "delta_last_ece": -0.01,

@@ -218,13 +218,7 @@ def test_examples_in_docstrings(name, tmp_path, monkeypatch):
 
 
 class TestDocumentation:
-    @pytest.mark.parametrize(
-        "name",
-        [
-            pytest.param(name, marks=pytest.mark.xfail(reason="no example yet")) if name == "load" else name
-            for name in DOCUMENTED
-        ],
-    )
+    @pytest.mark.parametrize("name", DOCUMENTED)
     def test_public_names_have_an_example(self, name):
         documentation = inspect.getdoc(public(name)) or ""
         assert ">>>" in documentation

@@ -126,7 +126,7 @@ def test_own_data_by_file_and_by_preset(tmp_path):
     path.write_text('[data]\nsource = "scans.npz"\n[scenario]\ntasks = [2, 2]\n')
     config = load_config(str(path))  # a path in a file starts at the file
     assert (config.name, config.data.source) == ("hospital", str(tmp_path / "scans.npz"))
-    with pytest.raises(ConfigError, match="settings: scenario.tasks must add up to 5 classes"):
+    with pytest.raises(ConfigError, match=r"settings: scenario\.tasks must add up to 5 classes"):
         check_classes(config, 5)
     changed = load_config("cifar10", data=str(tmp_path / "scans.npz"))
     assert (changed.name, changed.paper) == ("scans", "")

@@ -26,7 +26,7 @@ NAMES = {
     "reliability_rc",
     "referral",
     "ablation_coverage",
-    "ablation_weights",
+    "ablation_choices",
     "runtime",
 }
 

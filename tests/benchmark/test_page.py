@@ -160,7 +160,7 @@ def test_new_scores_make_a_new_report_and_old_pieces_go(tmp_path):
     (folder / "ablations" / "weights.json").unlink()
     assert write_report([folder]).read_bytes() != before
     assert not (folder / "tables" / "ablation_weights.md").exists()
-    assert not (folder / "figures" / "ablation_weights.svg").exists()
+    assert not (folder / "figures" / "ablation_choices.svg").exists()
     assert (folder / "tables" / "mine.md").read_text() == "kept"
 
 

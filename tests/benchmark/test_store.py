@@ -101,7 +101,7 @@ def test_damaged_outputs_are_noticed(tiny_run):
     with pytest.raises(FileFormatError, match=r"test\.npz must be as training wrote it"):
         outputs_digest(tiny_run.task(0, 2))
     path.unlink()
-    with pytest.raises(FileFormatError, match="missing. `equable run` makes it again"):
+    with pytest.raises(FileFormatError, match="it is missing"):
         outputs_digest(tiny_run.task(0, 2))
 
 

@@ -186,6 +186,13 @@ def test_out_receives_the_result(calibrator, incremental):
         calibrator.predict_proba(incremental.logits, features=incremental.features, out=np.empty((2, 2)))
 
 
+def test_out_may_be_the_logits_themselves(calibrator, incremental):
+    expected = predict(fit(calibrator, incremental), incremental)
+    logits = incremental.logits.copy()
+    calibrator.predict_proba(logits, features=incremental.features, out=logits)
+    np.testing.assert_allclose(logits, expected, atol=1e-15)
+
+
 def test_one_row_is_a_batch(calibrator, incremental):
     fit(calibrator, incremental)
     p = calibrator.predict_proba(incremental.logits[:1], features=incremental.features[:1])
@@ -348,6 +355,47 @@ class TestFiles:
         ):
             equable.load(saved)
 
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            (("scalars", "n_classes_"), float("inf")),
+            (("scalars", "n_classes_"), -1),
+            (("scalars", "base_temperature_"), float("nan")),
+            (("scalars", "base_temperature_"), -3.0),
+            (("scalars", "base_temperature_"), "7"),
+            (("settings",), [1]),
+            (("settings", "coverage"), 7),
+            (("class",), "nobody"),
+            (("class",), "ets"),
+        ],
+    )
+    def test_forged_headers_are_refused(self, saved, path, value):
+        import json
+
+        from safetensors import safe_open
+        from safetensors.numpy import save_file
+
+        from equable.calibrators.files import _digest
+
+        with safe_open(saved, framework="np") as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header = json.loads(metadata["calibrator"])
+        inner = header
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+        metadata["calibrator"] = json.dumps(header)
+        metadata["sha256"] = _digest(metadata["calibrator"], tensors)
+        save_file(tensors, saved, metadata=metadata)
+        with pytest.raises(FileFormatError):
+            equable.load(saved)
+
+    def test_numpy_settings_are_saved_as_plain_numbers(self, incremental, tmp_path):
+        cal = fit(equable.DATS(coverage=np.float32(0.5)), incremental)
+        cal.save(tmp_path / "cal.safetensors")
+        assert equable.load(tmp_path / "cal.safetensors").coverage == 0.5
+
     def test_a_failed_write_keeps_the_old_file(self, saved, incremental, monkeypatch):
         before = saved.read_bytes()
 
@@ -374,7 +422,15 @@ def test_bad_settings():
         (equable.DATS(metric="manhattan"), "metric must be one of"),
         (equable.DATS(prior_strength=-1), "prior_strength must be finite and ≥ 0; got -1"),
         (equable.ParametrizedTemperatureScaling(top_k=0), "top_k must be a whole number ≥ 1; got 0"),
-        (equable.ParametrizedTemperatureScaling(hidden=(0,)), "hidden must be widths"),
+        (
+            equable.ParametrizedTemperatureScaling(hidden=(0,)),
+            "width of hidden must be a whole number ≥ 1; got 0",
+        ),
+        (equable.ParametrizedTemperatureScaling(hidden=5), "hidden must be a tuple of widths; got 5"),
+        (equable.ParametrizedTemperatureScaling(random_state=-1), "random_state must be a whole number"),
+        (equable.DATS(coverage="a"), "coverage must be in"),
+        (equable.DATS(coverage=None), "coverage must be in"),
+        (equable.DATS(weights=np.ones(3)), "weights must be one of"),
     ):
         with pytest.raises(InputError, match=message):
             bad.fit(*data)

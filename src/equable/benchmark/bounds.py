@@ -8,7 +8,8 @@ import numpy as np
 
 from equable.arrays import FloatArray, as_integers
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.solvers import SOLVERS, Loss, require_loss
+from equable.calibrators.settings import require_choice
+from equable.calibrators.solvers import LOSSES, SOLVERS, Loss
 from equable.errors import InputError
 from equable.outputs import Outputs
 
@@ -34,7 +35,7 @@ class TaskTemperatures(Calibrator):
         self.loss = loss
 
     def _check_settings(self) -> None:
-        require_loss(self.loss)
+        require_choice("loss", self.loss, LOSSES)
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         assert rows.tasks is not None

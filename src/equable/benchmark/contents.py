@@ -116,13 +116,14 @@ REFERRAL = (
 
 def _detail_sections(tables: Tables, figures: Figures) -> list[PageSection]:
     ablations = [name for name in tables if name.startswith("ablation_")]
+    drawn = [name for name in figures if name.startswith("ablation_")]
     steps = ["steps", "steps_worst", "protocol"]
     return [
         section_of(
             "referral", "Referral", tables, figures, texts=[REFERRAL], drawn=["referral"], folded=["referral"]
         ),
         section_of("steps", "After every task", tables, figures, folded=steps),
-        section_of("ablations", "Ablations", tables, figures, drawn=ablations, folded=ablations),
+        section_of("ablations", "Ablations", tables, figures, drawn=drawn, folded=ablations),
         section_of("runtime", "Runtime", tables, figures, drawn=["runtime"], folded=["runtime"]),
     ]
 

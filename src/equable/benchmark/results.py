@@ -183,4 +183,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _ablations(folder: Path) -> tuple[Mapping[str, Any], ...]:
-    return tuple(record for path in sorted(folder.glob("*.json")) for record in read_json(path))
+    """All records; what is RC's beside an ablation of DATS, ``<name>_rc``, becomes a method of that one."""
+    records = [record for path in sorted(folder.glob("*.json")) for record in read_json(path)]
+    split = [(r, *str(r["ablation"]).partition("_rc")[:2]) for r in records]
+    return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)

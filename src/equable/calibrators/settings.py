@@ -13,13 +13,16 @@ from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.errors import InputError
 
 
+def _is_number(value: Any, kind: type) -> bool:
+    """Python counts True as the number 1; a setting that is True is a mistake."""
+    return isinstance(value, kind) and type(value).__name__ not in ("bool", "bool_")
+
+
 def require_number(
     name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False
 ) -> None:
     """Raise unless `value` is a finite real number in [low, high] (or (low, high])."""
-    good = (
-        isinstance(value, Real) and not isinstance(value, bool | np.bool_) and bool(np.isfinite(float(value)))
-    )
+    good = _is_number(value, Real) and bool(np.isfinite(float(value)))
     if not good or value < low or value > high or (open_low and value == low):
         if high == np.inf:
             rule = f"finite and {'>' if open_low else '≥'} {low:g}"
@@ -30,7 +33,7 @@ def require_number(
 
 def require_count(name: str, value: Any, least: int) -> None:
     """Raise unless `value` is a whole number ≥ `least`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if not _is_number(value, Integral) or value < least:
         raise InputError(f"{name} must be a whole number ≥ {least}; got {value!r}")
 
 

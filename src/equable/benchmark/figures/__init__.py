@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from equable.benchmark.figures.bars import draw_ablation, draw_runtime
+from equable.benchmark.figures.bars import draw_ablation, draw_choices, draw_runtime
 from equable.benchmark.figures.curves import chosen_methods, draw_referral, draw_reliability
 from equable.benchmark.figures.style import DARK_CSS, drawing, to_png, to_svg
 from equable.benchmark.figures.tasks import (
@@ -26,7 +26,7 @@ from equable.benchmark.figures.words import (
     say_worst,
 )
 from equable.benchmark.results import Results, method_of
-from equable.benchmark.tables.costs import ABLATION_TITLES, ablation_names
+from equable.benchmark.tables.costs import ABLATION_TITLES, ablation_names, has_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,10 @@ def build_plots(run: Results) -> list[Plot]:
     )
     plots += [_reliability(run, method) for method in chosen_methods(run)]
     plots.append(_referral(run))
-    plots += [_ablation(run, name) for name in ablation_names(run)]
+    plots += [_ablation(run, name) for name in ablation_names(run) if has_numbers(run, name)]
+    choices = [name for name in ablation_names(run) if not has_numbers(run, name)]
+    if choices:
+        plots.append(_choices(run, choices))
     caption = "Seconds of the calibration phases of all tasks together: network passes, fit, application."
     plots.append(Plot("runtime", caption, say_runtime(run), lambda: draw_runtime(run)))
     return plots
@@ -117,3 +120,11 @@ def _referral(run: Results) -> Plot:
 def _ablation(run: Results, name: str) -> Plot:
     caption = f"Average ECE of DATS by {ABLATION_TITLES.get(name, name)}."
     return Plot(f"ablation_{name}", caption, say_ablation(run, name), lambda: draw_ablation(run, name))
+
+
+def _choices(run: Results, names: Sequence[str]) -> Plot:
+    caption = (
+        "Average ECE of DATS with other choices of its parts; RC, which has none of them, for comparison."
+    )
+    alt = " ".join(f"{ABLATION_TITLES.get(name, name)}: {say_ablation(run, name)}" for name in names)
+    return Plot("ablation_choices", caption, alt, lambda: draw_choices(run, names))

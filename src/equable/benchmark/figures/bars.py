@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from equable.benchmark import paper
-from equable.benchmark.figures.style import BLUE, INK, ORANGE, PAPER, SKY, look, new_figure
+from equable.benchmark.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SKY, look, new_figure
 from equable.benchmark.results import Results, Spread, method_of
 from equable.benchmark.tables.costs import (
     ABLATION_TITLES,
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_ablation(run: Results, name: str) -> Figure:
-    """Average ECE along one setting of DATS: a curve for numbers, dots for names."""
-    values = ablation_values(run, name, "average_ece")
-    title = ABLATION_TITLES.get(name, name).capitalize()
-    if all(isinstance(s, int | float) and not isinstance(s, bool) for s in values):
-        return _draw_curves(run, name, title)
-    figure, (axes,) = new_figure(0.8 + 0.3 * len(values))
-    mean, error = _percent(values)
-    axes.errorbar(mean, range(len(values)), xerr=error, fmt="o", color=BLUE, capsize=2.5, elinewidth=1)
-    axes.set_yticks(range(len(values)), [setting_name(s) for s in values])
-    axes.invert_yaxis()
-    axes.margins(y=0.25)
-    axes.set_xlabel("Average ECE (%)")
-    axes.set_title(title)
-    axes.grid(axis="x")
+def draw_choices(run: Results, names: Sequence[str]) -> Figure:
+    """Average ECE of DATS with each choice that has no number, a panel an ablation."""
+    found = [ablation_values(run, name, "average_ece") for name in names]
+    heights = [0.35 + 0.22 * len(values) for values in found]
+    figure, panels = new_figure(
+        sum(heights) + 0.5, rows=len(names), sharex=True, gridspec_kw={"height_ratios": heights}
+    )
+    for axes, name, values in zip(panels, names, found, strict=True):
+        mean, error = _percent(values)
+        axes.errorbar(mean, range(len(values)), xerr=error, fmt="o", color=BLUE, capsize=2.5, elinewidth=1)
+        axes.set_yticks(range(len(values)), [setting_name(s) for s in values])
+        axes.invert_yaxis()
+        axes.margins(y=0.3)
+        axes.set_title(ABLATION_TITLES.get(name, name).capitalize(), fontsize=8.5, color=MUTED)
+        axes.grid(axis="x")
+    panels[-1].set_xlabel("Average ECE (%)")
     return figure
 
 
@@ -47,7 +49,8 @@ def _percent(values: dict[Any, Spread]) -> tuple[list[float], list[float] | None
     return [100 * value.mean for value in values.values()], stds if several else None
 
 
-def _draw_curves(run: Results, name: str, title: str) -> Figure:
+def draw_ablation(run: Results, name: str) -> Figure:
+    """Average ECE along one setting of DATS that is a number, the paper's beside it."""
     figure, (axes,) = new_figure(2.7)
     for method in ablation_methods(run, name):
         values = ablation_values(run, name, "average_ece", method)
@@ -79,7 +82,7 @@ def _draw_curves(run: Results, name: str, title: str) -> Figure:
             label="DATS, paper",
         )
     figure.legend(loc="outside upper left", ncols=3)
-    axes.set_xlabel(title)
+    axes.set_xlabel(ABLATION_TITLES.get(name, name).capitalize())
     axes.set_ylabel("Average ECE (%)")
     axes.grid(axis="y")
     return figure

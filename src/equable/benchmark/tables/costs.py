@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from equable.benchmark import paper
+from equable.benchmark.methods import METHODS
 from equable.benchmark.results import Results, Spread, method_of, spread
 from equable.benchmark.tables.model import Column, Row, Section, Table, cell, paper_cell
 from equable.benchmark.tables.overall import AVERAGE_ECE, DELTA_LAST, MAX_DELTA, NLL
@@ -76,14 +77,20 @@ def ablation_names(results: Results) -> list[str]:
     return [*(name for name in ABLATION_TITLES if name in seen), *sorted(seen - set(ABLATION_TITLES))]
 
 
+def has_numbers(results: Results, name: str) -> bool:
+    """Whether the settings of an ablation are numbers, along which a curve can be drawn."""
+    settings = [r["setting"] for r in results.ablations if r["ablation"] == name]
+    return all(isinstance(s, int | float) and not isinstance(s, bool) for s in settings)
+
+
 def ablation_methods(results: Results, name: str) -> list[str]:
     """DATS, and what was run beside it on the same rows."""
-    return list(dict.fromkeys(r.get("method", "dats") for r in results.ablations if r["ablation"] == name))
+    return list(dict.fromkeys(r["method"] for r in results.ablations if r["ablation"] == name))
 
 
 def ablation_values(results: Results, name: str, metric: str, method: str = "dats") -> dict[Any, Spread]:
     """Setting → mean and std over seeds, each seed the mean of its draws; in the order of the file."""
-    records = [r for r in results.ablations if r["ablation"] == name and r.get("method", "dats") == method]
+    records = [r for r in results.ablations if r["ablation"] == name and r["method"] == method]
     values = {}
     for setting in dict.fromkeys(r["setting"] for r in records):
         mine = [r for r in records if r["setting"] == setting]
@@ -123,5 +130,7 @@ def _ablation_section(
 
 
 def setting_name(setting: Any) -> str:
-    """A setting for print: 20, not 20.0."""
-    return f"{setting:g}" if isinstance(setting, float) else str(setting)
+    """A setting for print: 20, not 20.0; words without underscores; a method by its label."""
+    if setting in METHODS:
+        return METHODS[setting].label
+    return f"{setting:g}" if isinstance(setting, float) else str(setting).replace("_", " ")

@@ -1,0 +1,178 @@
+"""Whole runs: they stop anywhere, resume to the same numbers, and mend what is lost."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from equable.benchmark import executors
+from equable.benchmark.executors import run_local
+from equable.benchmark.run import run, write_report
+from equable.benchmark.store import RunFolder
+from equable.errors import ConfigError, DataError, EquableError
+
+pytest.importorskip("torch")
+
+
+def timeless(value):
+    if isinstance(value, dict):
+        return {key: timeless(part) for key, part in value.items() if "second" not in key}
+    return [timeless(part) for part in value] if isinstance(value, list) else value
+
+
+def contents(folder):
+    """Every file of the pipeline; JSON without its times."""
+    files = {}
+    for path in sorted(folder.rglob("*.*")):
+        if path.is_file() and path.name != "environment.json":
+            data = path.read_bytes()
+            files[str(path.relative_to(folder))] = (
+                timeless(json.loads(data)) if path.suffix == ".json" else data
+            )
+    return files
+
+
+def times(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.*") if path.is_file()}
+
+
+def test_a_finished_run_is_left_alone(tiny_run, tiny_config):
+    before = times(tiny_run.path)
+    result = run(tiny_config, tiny_run.path, report=False)
+    assert result.scores.made == 0
+    assert times(tiny_run.path) == before
+
+
+PIECES = [
+    "seed-0/task-0/model.safetensors",
+    "seed-0/task-2/model.safetensors",
+    "seed-0/task-1/memory.npz",
+    "seed-0/task-1/validation.npz",
+    "seed-0/task-2/test.npz",
+    "seed-0/task-2/perturbed.npz",
+    "seed-0/task-1/done.json",
+    "scores/seed-0_task-1_dats.json",
+    "scores/seed-0_task-2_noise_floor.json",
+]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_any_lost_file_is_made_again_and_nothing_else(tiny_run, tiny_config, piece):
+    whole = contents(tiny_run.path)
+    (tiny_run.path / piece).unlink()
+    before = times(tiny_run.path)
+    run(tiny_config, tiny_run.path, report=False)
+    assert contents(tiny_run.path) == whole
+    # Without done.json nobody can vouch for the task's files: they are made again, to the same bytes.
+    mended = tiny_run.path / piece if "done" not in piece else (tiny_run.path / piece).parent
+    after = times(tiny_run.path)
+    assert {path for path in after if after[path] != before.get(path)} <= {mended, *mended.glob("*")}
+
+
+@pytest.mark.parametrize("write", [1, 3, 9, 20, 60])
+def test_a_run_stopped_at_any_write_resumes_to_the_same(
+    tmp_path, tiny_config, finished_run, monkeypatch, write
+):
+    replace, calls = os.replace, []
+
+    def interrupted(source, target):
+        calls.append(target)
+        if len(calls) == write:
+            raise KeyboardInterrupt
+        return replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(tiny_config, tmp_path / "run", report=False)
+    run(tiny_config, tmp_path / "run", report=False)
+    assert contents(tmp_path / "run") == contents(finished_run)
+    assert not list((tmp_path / "run").rglob("*.part"))
+
+
+def test_other_settings_are_refused_before_any_work(tiny_run, tiny_config):
+    before = times(tiny_run.path)
+    other = tiny_config.model_copy(update={"network": tiny_config.network.model_copy(update={"nf": 3})})
+    with pytest.raises(ConfigError, match=r"network\.nf: 2 → 3"):
+        run(other, tiny_run.path, report=False)
+    assert times(tiny_run.path) == before
+
+
+def test_data_that_does_not_suit_is_refused_before_any_work(tmp_path, tiny_config):
+    import numpy as np
+
+    labels = np.repeat(np.arange(3), 4)
+    images = np.zeros((12, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", train_images=images, train_labels=labels)
+    data = tiny_config.data.model_copy(update={"source": str(tmp_path / "own.npz")})
+    config = tiny_config.model_copy(update={"data": data})
+    with pytest.raises(ConfigError, match=r"scenario.tasks must add up to 3 classes; got \[4, 3, 3\]"):
+        run(config, tmp_path / "run", report=False)
+    scenario = config.scenario.model_copy(update={"tasks": [2, 1]})
+    np.savez(tmp_path / "own.npz", train_images=images[:10], train_labels=labels[:10])  # two of class 2
+    with pytest.raises(DataError, match=r"own cannot be split into tasks: class 2 must have"):
+        run(config.model_copy(update={"scenario": scenario}), tmp_path / "run", report=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_seeds_in_processes_give_the_same_as_one_by_one(tiny_run, tiny_config, tmp_path):
+    both = tiny_config.with_seeds([0, 1])
+    shutil.rmtree(tiny_run.seed(0) / "task-2")  # something to do for both
+    run(both, tiny_run.path, jobs=2, report=False)
+    assert tiny_run.config().seeds == [0, 1]
+    run(tiny_config.with_seeds([1]), tmp_path / "alone", report=False)
+    together, alone = contents(tiny_run.path), contents(tmp_path / "alone")
+    of_seed = {name for name in together if "seed-1" in name}
+    assert len(of_seed) > 20
+    assert {name: together[name] for name in of_seed} == {name: alone[name] for name in of_seed}
+
+
+def fail(unit):
+    if unit == 1:
+        raise ConfigError("unit 1 is bad")
+    return unit
+
+
+def die(unit):
+    os._exit(9)
+
+
+def environment(unit):
+    return os.environ["OMP_NUM_THREADS"]
+
+
+def test_executor():
+    assert dict(run_local(environment, [1, 2], jobs=2)) == {
+        unit: str(executors.threads_of_each(2)) for unit in (1, 2)
+    }
+    with pytest.raises(ConfigError, match="unit 1 is bad"):
+        list(run_local(fail, [1, 2], jobs=2))
+    with pytest.raises(EquableError, match="a worker process died"):
+        list(run_local(die, [1, 2], jobs=2))
+
+
+def test_report_pieces_are_made_again_alone(tiny_run):
+    pytest.importorskip("matplotlib")
+    page = write_report([tiny_run.path])
+    assert page.is_file()
+    whole = {path: path.read_bytes() for path in tiny_run.path.rglob("*.*") if path.is_file()}
+    for kind in ("tables", "figures"):
+        lost = sorted((tiny_run.path / kind).iterdir())[0]
+        lost.unlink()
+        before = times(tiny_run.path)
+        write_report([tiny_run.path])
+        after = times(tiny_run.path)
+        assert {path: path.read_bytes() for path in after} == whole
+        assert {path for path in after if after[path] != before.get(path)} == {lost}
+
+
+def test_watch_counts_files(tiny_run):
+    from equable.benchmark.methods import METHODS
+    from equable.benchmark.run import FolderWatch
+
+    moved = []
+    watch = FolderWatch(RunFolder(tiny_run.path), [0, 5], moved.append)
+    watch()
+    watch()
+    assert moved == [3 * (len(METHODS) + 2), 0]

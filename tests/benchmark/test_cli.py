@@ -1,0 +1,161 @@
+"""The command line: clean errors, exit codes that mean something, JSON for machines, quick help."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from equable import __version__
+from equable.cli import app
+
+COMMANDS = ("demo", "run", "score", "ablate", "report", "datasets")
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def plain(text):
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", text).split())
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS), ("datasets", "check")])
+def test_help(words):
+    result = call(*words, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+    if not words:
+        assert all(name in result.output for name in COMMANDS)
+        assert "130 interrupted" in plain(result.output)
+
+
+def test_help_loads_nothing_heavy():
+    heavy = ("torch", "sklearn", "matplotlib", "scipy", "numpy", "pydantic")
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom equable.cli import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_version():
+    assert call("--version").output.strip() == __version__
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "nonsense"), "a run must be a preset"),
+        (("run", "digits", "--set", "network.nf=0"), "network.nf must be greater than or equal to 1; got 0"),
+        (("run", "digits", "--set", "colour=red"), "--set: unknown key colour"),
+        (("run", "digits", "--seeds", "1,1"), "seeds must be distinct"),
+        (("run", "bloodcell-rebuilt"), "give --data PATH"),
+        (("datasets", "get", "cifar11"), "dataset must be one of"),
+    ],
+)
+def test_what_equable_refuses_is_one_line_and_exit_code_1(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = call(*words)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.startswith("equable: ")
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [("nonsense",), ("run",), ("run", "digits", "--jobs", "0"), ("score", "/does/not/exist")]
+)
+def test_wrong_usage_is_exit_code_2(words):
+    assert call(*words).exit_code == 2
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    for command in ("score", "ablate", "report"):
+        result = call(command, tmp_path)
+        assert result.exit_code == 1
+        assert "must be a run folder; it has no config.toml" in result.stderr
+
+
+def test_interrupted_is_exit_code_130(tiny_run, monkeypatch):
+    import equable.benchmark.ablate
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(equable.benchmark.ablate, "ablate_run", stop)
+    result = call("ablate", tiny_run.path)
+    assert (result.exit_code, result.stderr) == (130, "equable: interrupted; the same command resumes\n")
+
+
+def test_score_ablate_and_report_from_stored_outputs(tiny_run):
+    pytest.importorskip("matplotlib")
+    scored = json.loads(call("score", tiny_run.path, "--json").stdout)
+    assert scored["scores"]["made"] == 0
+    assert scored["methods"]["dats"]["average_ece"]["n"] == 1
+    assert (scored["seeds"], scored["tasks"]) == ([0], 3)
+    ablated = json.loads(call("ablate", tiny_run.path, "--json").stdout)
+    assert len(ablated["ablations"]["coverage"]) == 5
+    reported = json.loads(call("report", tiny_run.path, "--json").stdout)
+    assert reported["report"] == str(tiny_run.path / "report.html")
+    assert "DATS" in call("score", tiny_run.path).stdout
+
+
+def test_run_takes_up_a_folder_by_its_name(tiny_run):
+    pytest.importorskip("matplotlib")
+    result = call("run", tiny_run.path, "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert (found["folder"], found["scores"]["made"]) == (str(tiny_run.path), 0)
+
+
+def test_an_edited_config_is_refused_with_the_difference(tiny_run, tmp_path):
+    result = call("run", "digits", "--out", tiny_run.path, "--seeds", "0")
+    assert result.exit_code == 1
+    assert "network.nf: 2 → 8" in result.stderr
+
+
+def test_datasets(tmp_path):
+    listed = json.loads(call("datasets", "list", "--json").stdout)
+    assert listed[0]["paper_name"] == "CIFAR10"
+    assert "TinyImageNet" in call("datasets", "list").stdout
+    assert "embedded" in call("datasets", "get", "digits").stdout
+    images, labels = np.zeros((40, 8, 8), dtype=np.uint8), np.repeat([0, 1], 20)
+    np.savez(tmp_path / "own.npz", train_images=images, train_labels=labels)
+    good = call("datasets", "check", tmp_path / "own.npz", "--json")
+    assert (good.exit_code, json.loads(good.stdout)["ok"]) == (0, True)
+    np.savez(tmp_path / "bad.npz", train_images=images, train_labels=labels[:5])
+    bad = call("datasets", "check", tmp_path / "bad.npz")
+    assert bad.exit_code == 1
+    assert "problem" in bad.stdout
+
+
+def test_ctrl_c_stops_processes_and_the_same_command_resumes(tmp_path):
+    """Two seeds in two processes, interrupted while they train, leave whole files only."""
+    pytest.importorskip("torch")
+    command = [
+        *(sys.executable, "-m", "equable.cli", "run", "digits", "--seeds", "0,1", "--jobs", "2"),
+        *("--set", "scenario.tasks=2", "--set", "network.nf=2", "--set", "training.max_epochs=500"),
+        *("--set", "training.patience=500", "--out", str(tmp_path / "run")),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "run").glob("seed-*/task-0/epoch.safetensors")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "equable: interrupted; the same command resumes\n")
+    assert not list((tmp_path / "run").rglob("*.part"))
+    with pytest.raises(ProcessLookupError):  # no process is left behind
+        os.killpg(process.pid, 0)
