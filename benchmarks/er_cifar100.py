@@ -20,6 +20,7 @@ import numpy as np
 
 import equable
 from equable.benchmark.bounds import TaskTemperatures
+from equable.benchmark.lascal import LaSCal
 from equable.calibrators import Calibrator
 from equable.errors import EquableWarning
 from equable.metrics import compare_tasks, noise_floor
@@ -31,6 +32,7 @@ METHODS = {
     "RC": equable.TemperatureScaling(),
     "RC (Brier)": equable.TemperatureScaling(loss="brier"),
     "DATS": equable.DATS(),
+    "LaSCal": LaSCal(),
     "ARC, plain": equable.ARC(adaptive=False),
     "ARC": equable.ARC(),
     "ARC, guarded": equable.ARC(guard=True),

@@ -27,7 +27,8 @@ class LaSCal(Calibrator):
     For each temperature: 15 equal-mass bins of the batch's confidences; in a bin with m of the n_t batch
     rows, the expected accuracy is (n_t − 1)/n_s · Σ w_y·[correct] / (m − 1) over the n_s calibration rows in
     the bin, w_c = q_c/π_c; the loss is the batch's mean (confidence − expected accuracy)². A batch of
-    fewer than two rows a bin takes the calibration buffer's own temperature.
+    fewer than two rows a bin takes the calibration buffer's own temperature, and a temperature at which a
+    bin holds fewer than two rows is passed over.
 
     Examples
     --------
@@ -97,6 +98,8 @@ class LaSCal(Calibrator):
         edges = ordered[starts[1:]]
         counts = np.bincount(np.searchsorted(edges, target, side="right"), minlength=N_BINS)
         mass = np.bincount(np.searchsorted(edges, source, side="right"), importance, minlength=N_BINS)
-        accuracy = (len(target) - 1) / len(source) * mass / np.maximum(counts - 1, 1)
+        if counts.min() < 2:  # confidences saturate at 1 and bins run empty: nothing can be estimated
+            return np.inf
+        accuracy = (len(target) - 1) / len(source) * mass / (counts - 1)
         gaps = target - accuracy[np.searchsorted(edges, target, side="right")]
         return float(np.mean(gaps**2))

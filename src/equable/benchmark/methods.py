@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from equable.benchmark.bounds import TaskTemperatures
+from equable.benchmark.lascal import LaSCal
 from equable.benchmark.step import Rows, Step
 from equable.calibrators import (
     ARC,
@@ -62,6 +63,7 @@ METHODS: dict[str, Method] = {
     "rc_brier": Method("RC (Brier)", "calibration_buffer", lambda: TemperatureScaling(loss="brier")),
     "tcil": Method("T-CIL", "perturbed", TemperatureScaling),
     "dats": Method("DATS", "calibration_buffer", DATS),
+    "lascal": Method("LaSCal", "calibration_buffer", LaSCal),
     "arc": Method("ARC", "calibration_buffer", ARC),
     "arc_plain": Method("ARC, plain", "calibration_buffer", lambda: ARC(adaptive=False), variant=True),
     "arc_guard": Method("ARC, guarded", "calibration_buffer", lambda: ARC(guard=True), variant=True),

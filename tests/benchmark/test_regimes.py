@@ -1,0 +1,61 @@
+"""Regimes: every row is served once, in batches of the stated size and kind."""
+
+import numpy as np
+import pytest
+
+from equable.benchmark.regimes import BATCHES, batches_of, drifting, measure
+from equable.benchmark.step import Step
+from equable.outputs import Outputs
+from planted import make_incremental
+
+
+@pytest.fixture
+def tasks():
+    return np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [100, 37, 250]))
+
+
+def test_batches_have_their_size_and_kind(tasks):
+    groups = batches_of(tasks, seed=0)
+    for size in BATCHES:
+        for regime in ("pure", "mixed", "drift"):
+            _, counts = np.unique(groups[regime, size], return_counts=True)
+            assert counts.max() <= size
+            assert counts.sum() == len(tasks)
+        assert (np.unique(groups["mixed", size], return_counts=True)[1] < size).sum() <= 1
+        for g in np.unique(groups["pure", size]):
+            assert len(np.unique(tasks[groups["pure", size] == g])) == 1
+        short = np.unique(groups["pure", size], return_counts=True)[1] < size
+        assert short.sum() <= 3
+    np.testing.assert_array_equal(groups["pure", 0], tasks)
+
+
+def test_drift_passes_from_the_first_task_to_the_last(tasks):
+    order = drifting(tasks, seed=0)
+    assert sorted(order) == list(range(len(tasks)))
+    thirds = [tasks[order[i]].mean() for i in np.array_split(np.arange(len(order)), 3)]
+    assert thirds[0] < thirds[1] < thirds[2]
+    assert not np.array_equal(order, drifting(tasks, seed=1))
+    np.testing.assert_array_equal(order, drifting(tasks, seed=0))
+
+
+def outputs(data):
+    return Outputs(data.logits, data.y, data.features, data.tasks)
+
+
+@pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
+def test_every_method_in_every_regime():
+    calibration, test = make_incremental(n_per_class=10), make_incremental(n_per_class=12, seed=1)
+    step = Step(2, outputs(calibration), outputs(calibration), outputs(test), outputs(calibration), {})
+    records = list(measure(step, 0, 10, 0))
+    kinds = {(r["regime"], r["batch"]) for r in records}
+    assert kinds == {("pure", 0), ("stream", 8)} | {
+        (k, b) for k in ("pure", "mixed", "drift") for b in BATCHES
+    }
+    methods = {r["method"] for r in records}
+    assert {"uncalibrated", "ts", "rc", "tcil", "dats", "arc", "arc_plain", "lascal"} <= methods
+    assert not any(name.startswith("oracle") for name in methods)
+    # one temperature for all rows cannot depend on how they arrive
+    rc = {r["nll"] for r in records if r["method"] == "rc"}
+    assert max(rc) - min(rc) < 1e-9
+    arc = {r["nll"] for r in records if r["method"] == "arc_plain"}
+    assert len(arc) > 5
