@@ -30,6 +30,14 @@ def test_harm_is_said(tmp_path):
     )
 
 
+def test_the_best_without_harm_is_named_too(tmp_path):
+    sentences = told(tmp_path, changes={"dats": (-0.22, 0.05), "ts": (-0.18, -0.02)})
+    assert sentences[:2] == [
+        "DATS lowers average ECE from 22.2 to 9.2 % but harms task 3 (+5.0 points).",
+        "TS lowers average ECE from 22.2 to 9.5 % and harms no task.",
+    ]
+
+
 def test_a_rise_within_noise_is_no_harm(tmp_path):
     first = told(tmp_path, changes={"dats": (-0.22, 0.005)})[0]
     assert first.endswith("and harms no task beyond noise (worst change +0.5 points).")

@@ -147,7 +147,7 @@ def _settings(run: Results) -> list[tuple[str, str]]:
     if flat.get("data.source"):  # where it lies on somebody's disk is nobody else's matter
         flat["data.source"] = Path(str(flat["data.source"])).name
     flat.pop("data.data_dir", None)
-    return [(key, _plain(value)) for key, value in flat.items()]
+    return [(key, _plain(value)) for key, value in flat.items() if value != ""]
 
 
 def _plain(value: Any) -> str:

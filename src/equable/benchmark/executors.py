@@ -36,7 +36,7 @@ def threads_of_each(jobs: int) -> int:
 
 def one_thread() -> AbstractContextManager[object]:
     """One BLAS thread: on small matrices more would only wait for one another."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     limits: AbstractContextManager[object] = threadpool_limits(1)
     return limits

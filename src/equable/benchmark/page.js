@@ -2,6 +2,11 @@
 // Sort rows within their own group, so that bounds and variants never mix with ranked methods.
 const NEXT = { none: "ascending", ascending: "descending", descending: "none" };
 
+// The last line of headings; above it may stand one for groups of columns.
+function headingsOf(table) {
+  return table.tHead.rows[table.tHead.rows.length - 1].cells;
+}
+
 function keyOf(row, column) {
   const cell = row.cells[column];
   const value = cell.dataset.value;
@@ -15,7 +20,7 @@ function compare(a, b) {
 function sortTable(table, heading) {
   const order = NEXT[heading.getAttribute("aria-sort")];
   const column = heading.cellIndex;
-  for (const other of table.tHead.rows[0].cells) other.setAttribute("aria-sort", "none");
+  for (const other of headingsOf(table)) other.setAttribute("aria-sort", "none");
   heading.setAttribute("aria-sort", order);
   for (const body of table.querySelectorAll("tbody.rows")) {
     const rows = [...body.rows].sort((a, b) => a.dataset.place - b.dataset.place);
@@ -34,7 +39,7 @@ function sortTable(table, heading) {
 
 for (const table of document.querySelectorAll("table")) {
   table.querySelectorAll("tbody.rows").forEach(body => [...body.rows].forEach((row, i) => { row.dataset.place = i; }));
-  for (const heading of table.tHead.rows[0].cells) {
+  for (const heading of headingsOf(table)) {
     if (heading.classList.contains("words")) continue;
     const button = document.createElement("button");
     button.type = "button";

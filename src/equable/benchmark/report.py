@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,13 @@ from equable.errors import FileFormatError, InputError
 from equable.storage import read_json, write_bytes, write_json
 
 MANIFEST = "report.json"
+#: The code whose change makes a report outdated.
+SOURCES = (
+    "tables/*.py",
+    "figures/*.py",
+    "page.*",
+    *(f"{name}.py" for name in ("contents", "methods", "paper", "records", "report", "results", "summary")),
+)
 PAGE = "report.html"
 
 
@@ -68,7 +76,7 @@ def inputs_digest(folders: Sequence[Path]) -> str:
     versions = [equable.__version__, *(metadata.version(name) for name in ("matplotlib", "jinja2"))]
     digest.update(" ".join(versions).encode())
     package = Path(__file__).parent
-    sources = [p for p in sorted(package.rglob("*")) if p.suffix in (".py", ".css", ".js", ".jinja")]
+    sources = [path for pattern in SOURCES for path in sorted(package.glob(pattern))]
     for root, paths in [(package, sources), *((Path(f), _records(Path(f))) for f in folders)]:
         for path in paths:
             digest.update(f"{path.relative_to(root).as_posix()} {_digest(path)}\n".encode())
@@ -118,7 +126,8 @@ def _pieces(runs: Sequence[Results], target: Path) -> Iterator[Piece]:
     yield from (_table_piece(table, kind) for table in tables for kind in RENDERERS)
     if len(runs) == 1:
         yield Piece("tables/scores.csv", lambda: scores_csv(runs[0]).encode())
-    yield from (_plot_piece(plot, kind) for plot in plots for kind in figures.RENDERERS)
+    for plot in plots:
+        yield from _plot_pieces(plot)
 
     def page() -> bytes:
         drawn = {
@@ -136,5 +145,8 @@ def _table_piece(table: Table, kind: str) -> Piece:
     return Piece(f"tables/{table.name}.{kind}", lambda: RENDERERS[kind](table).encode())
 
 
-def _plot_piece(plot: figures.Plot, kind: str) -> Piece:
-    return Piece(f"figures/{plot.name}.{kind}", lambda: figures.render(plot, kind))
+def _plot_pieces(plot: figures.Plot) -> Iterator[Piece]:
+    """The figure's files, for which it is drawn once."""
+    drawn = cache(lambda: figures.lay_out(plot))
+    for kind in figures.RENDERERS:
+        yield Piece(f"figures/{plot.name}.{kind}", partial(lambda kind: figures.save(drawn(), kind), kind))

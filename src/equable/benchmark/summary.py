@@ -7,8 +7,8 @@ from statistics import NormalDist
 
 from equable.benchmark.results import Results, method_of
 
-# Methods whose harm to single tasks the paper is about: one temperature for all tasks.
-SINGLE_TEMPERATURE = ("rc", "tcil")
+# Always spoken of: the paper's method and the two with one temperature for all tasks, whose harm it is about.
+COMPARED = ("dats", "rc", "tcil")
 
 
 def best_ranked(results: Results) -> str:
@@ -56,11 +56,18 @@ def summarise(results: Results) -> list[str]:
     without a bootstrap the words claim no more than the direction.
     """
     best = best_ranked(results)
-    others = [m for m in ("dats", *SINGLE_TEMPERATURE) if m in results.ranked and m != best]
+    others = [m for m in dict.fromkeys([_safest(results), *COMPARED]) if m in results.ranked and m != best]
+    others = [m for m in others if m != "uncalibrated"]
     idle = [m for m in others if _is_idle(results, m)]
     sentences = [_headline(results, best), *(_headline(results, m) for m in others if m not in idle)]
     sentences += [_idle_words(results, idle), _headroom(results), _caveat(results)]
     return [sentence for sentence in sentences if sentence]
+
+
+def _safest(results: Results) -> str:
+    """The best of those that harm no task; the best of all may not be among them."""
+    safe = [m for m in results.ranked if m != "uncalibrated" and not harmed_tasks(results, m)]
+    return min(safe, key=lambda m: _mean(results, m, "average_ece"), default="uncalibrated")
 
 
 def _is_idle(results: Results, method: str) -> bool:

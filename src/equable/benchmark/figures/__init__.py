@@ -31,7 +31,7 @@ from equable.benchmark.tables.costs import ABLATION_TITLES, ablation_names, has_
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["DARK_CSS", "RENDERERS", "Plot", "build_plots", "render", "worst_plot"]
+__all__ = ["DARK_CSS", "RENDERERS", "Plot", "build_plots", "lay_out", "render", "save", "worst_plot"]
 
 #: File name's end → how the figure becomes bytes.
 RENDERERS = {"svg": to_svg, "png": to_png}
@@ -47,12 +47,25 @@ class Plot:
     draw: Callable[[], Figure | None]
 
 
-def render(plot: Plot, kind: str) -> bytes:
-    """Draw it as "svg" or "png"; the same results give the same bytes."""
+def lay_out(plot: Plot) -> Figure:
+    """Draw it and fix where everything stands, for all kinds of file alike."""
     with drawing():
         figure = plot.draw()
         assert figure is not None
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return figure
+
+
+def save(figure: Figure, kind: str) -> bytes:
+    """A figure that is laid out, as "svg" or "png"."""
+    with drawing():
         return RENDERERS[kind](figure)
+
+
+def render(plot: Plot, kind: str) -> bytes:
+    """Draw it as "svg" or "png"; the same results give the same bytes."""
+    return save(lay_out(plot), kind)
 
 
 def worst_plot(runs: Sequence[Results]) -> Plot:

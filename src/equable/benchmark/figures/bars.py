@@ -11,9 +11,9 @@ from equable.benchmark import paper
 from equable.benchmark.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SKY, look, new_figure
 from equable.benchmark.results import Results, Spread, method_of
 from equable.benchmark.tables.costs import (
-    ABLATION_TITLES,
     PARTS,
     ablation_methods,
+    ablation_title,
     ablation_values,
     setting_name,
     summed_seconds,
@@ -36,7 +36,7 @@ def draw_choices(run: Results, names: Sequence[str]) -> Figure:
         axes.set_yticks(range(len(values)), [setting_name(s) for s in values])
         axes.invert_yaxis()
         axes.margins(y=0.3)
-        axes.set_title(ABLATION_TITLES.get(name, name).capitalize(), fontsize=8.5, color=MUTED)
+        axes.set_title(ablation_title(name), fontsize=8.5, color=MUTED)
         axes.grid(axis="x")
     panels[-1].set_xlabel("Average ECE (%)")
     return figure
@@ -82,7 +82,7 @@ def draw_ablation(run: Results, name: str) -> Figure:
             label="DATS, paper",
         )
     figure.legend(loc="outside upper left", ncols=3)
-    axes.set_xlabel(ABLATION_TITLES.get(name, name).capitalize())
+    axes.set_xlabel(ablation_title(name))
     axes.set_ylabel("Average ECE (%)")
     axes.grid(axis="y")
     return figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equable.arrays import FloatArray
-from equable.benchmark.figures.style import BLUE, INK, MUTED, PAPER, VERMILION, look, new_figure
+from equable.benchmark.figures.style import BLUE, MUTED, PAPER, VERMILION, look, new_figure
 from equable.benchmark.records import Score
 from equable.benchmark.results import Results, method_of
 from equable.benchmark.summary import best_ranked
@@ -105,11 +105,10 @@ def draw_referral(run: Results) -> Figure:
             label = method_of(method).label
             axes.plot(100 * (1 - SHARES), error, color=style.color, linestyle=style.line, label=label)
         axes.set_xticks([0, 50, 100])
-        axes.set_ylim(bottom=0)
         axes.grid(axis="y")
+    panels[0].set_ylim(bottom=0)  # of all of them, and only when all are drawn: it ends the autoscaling
     figure.supxlabel("Referred to a person (%)", fontsize=9.5)
     figure.supylabel("Error among the rest (%)", fontsize=9.5)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), handlelength=2.2)
-    panels[-1].spines["bottom"].set_color(INK)
     return figure

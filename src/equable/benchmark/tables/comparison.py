@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from equable.benchmark.results import Results, method_of
-from equable.benchmark.tables.model import Cell, Column, Row, Section, Table, cell, mark_best
+from equable.benchmark.tables.model import Cell, Row, Section, Table, cell, mark_best
 from equable.benchmark.tables.overall import AVERAGE_ECE, CHANGES, DELTA_LAST, MAX_DELTA, NLL
 
 COMPARED = (NLL, AVERAGE_ECE, DELTA_LAST, MAX_DELTA)
@@ -27,9 +28,7 @@ def comparison_table(runs: Sequence[Results]) -> Table:
     """NLL, average ECE, ΔLECE and maxΔECE of each run, ranked methods only, the best of each run marked."""
     names = run_names(runs)
     columns = tuple(
-        Column(f"{c.key}_{i}", f"{name}: {c.label}", c.unit, c.digits, c.scale, c.signed, c.best, c.about)
-        for i, name in enumerate(names)
-        for c in COMPARED
+        replace(c, key=f"{c.key}_{i}", group=name) for i, name in enumerate(names) for c in COMPARED
     )
     methods = dict.fromkeys(m for run in runs for m in run.ranked)
     rows = tuple(

@@ -71,6 +71,12 @@ ABLATION_TITLES = {
 METRICS = (AVERAGE_ECE, NLL, DELTA_LAST, MAX_DELTA)
 
 
+def ablation_title(name: str) -> str:
+    """What an ablation is called above a table or along an axis."""
+    title = ABLATION_TITLES.get(name, name)
+    return title[:1].upper() + title[1:]
+
+
 def ablation_names(results: Results) -> list[str]:
     """The ablations that were run, in the paper's order, others last."""
     seen = {record["ablation"] for record in results.ablations}
@@ -109,11 +115,11 @@ def ablation_table(results: Results, name: str) -> Table:
     sections = [_ablation_section(results, name, m, columns, beside) for m in ablation_methods(results, name)]
     if beside:
         columns = (*columns, Column("paper", "Average ECE, paper", "%"))
-    what = ABLATION_TITLES.get(name, name)
     draws = len({r["draw"] for r in results.ablations if r["ablation"] == name})
     notes = (f"Each seed is the mean of {draws} draws of the calibration buffer.",) if draws > 1 else ()
-    title = what[0].upper() + what[1:]
-    return Table(f"ablation_{name}", results.title, title, "Setting", columns, tuple(sections), notes)
+    return Table(
+        f"ablation_{name}", results.title, ablation_title(name), "Setting", columns, tuple(sections), notes
+    )
 
 
 def _ablation_section(

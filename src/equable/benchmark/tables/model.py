@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 from equable.benchmark.paper import Printed
@@ -24,11 +25,17 @@ class Column:
     signed: bool = False
     best: Literal["low", "high"] | None = None
     about: str = ""
+    group: str = ""  # what it shares with its neighbours
+
+    @property
+    def short(self) -> str:
+        """Label and unit, below the heading of the group."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
 
     @property
     def heading(self) -> str:
-        """Label and unit."""
-        return f"{self.label} ({self.unit})" if self.unit else self.label
+        """All of it, for where there is one line of headings."""
+        return f"{self.group}: {self.short}" if self.group else self.short
 
 
 def percent(key: str, label: str, *, change: bool = False, ranked: bool = True, about: str = "") -> Column:
@@ -81,9 +88,15 @@ class Table:
     notes: tuple[str, ...] = ()
 
     @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The columns' groups and how many columns each spans; empty without groups."""
+        runs = [(name, len(list(columns))) for name, columns in groupby(self.columns, lambda c: c.group)]
+        return runs if any(name for name, _ in runs) else []
+
+    @property
     def full_title(self) -> str:
         """What stands above the table where no page does."""
-        return f"{self.of}: {self.title}" if self.of else self.title.capitalize()
+        return f"{self.of}: {self.title}" if self.of else self.title
 
 
 def number(value: float, digits: int = 2, signed: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from equable.benchmark import paper
 from equable.benchmark.results import Results, method_of
@@ -22,6 +23,7 @@ from equable.benchmark.tables.model import (
 ACCURACY = percent("accuracy", "Accuracy", ranked=False, about="mean over tasks; no method changes it")
 NLL = Column("nll", "NLL", digits=3, best="low", about="negative log-likelihood, mean over tasks")
 AVERAGE_ECE = percent("average_ece", "Average ECE", about="expected calibration error, mean over tasks")
+AVERAGE_CHANGE = percent("average_ece_change", "Change", change=True, about="of the average ECE")
 DELTA_LAST = percent(
     "delta_last_ece", "ΔLECE", change=True, about="ECE after − before calibration on the last task"
 )
@@ -89,11 +91,9 @@ def main_table(results: Results) -> Table:
     return Table("main", results.title, title, "Method", MAIN, mark_best(MAIN, sections), notes)
 
 
+# One digit: the second of a number with such an interval says nothing.
 INTERVALS = (
-    percent("average_ece", "Average ECE", ranked=False),
-    percent("average_ece_change", "Change", change=True, ranked=False, about="of the average ECE"),
-    percent("delta_last_ece", "ΔLECE", change=True, ranked=False),
-    percent("max_delta_ece", "maxΔECE", change=True, ranked=False),
+    *(replace(c, digits=1, best=None) for c in (AVERAGE_ECE, AVERAGE_CHANGE, DELTA_LAST, MAX_DELTA)),
     Column("average", "On average"),
     Column("harmed", "Tasks harmed"),
 )
@@ -128,7 +128,7 @@ def paper_table(results: Results) -> Table | None:
     """Ours beside the paper's numbers; None where the run is none of the paper's."""
     if not paper.is_paper_preset(results.paper, results.backbone):
         return None
-    columns = [Column(f"{c.key}_{side}", f"{c.label}, {side}", c.unit) for c in MAIN for side in SIDES]
+    columns = [Column(f"{c.key}_{side}", side, group=c.short) for c in MAIN for side in SIDES]
 
     def row(method: str) -> Row:
         printed = [paper.printed_score(results.paper, method, c.key, results.backbone) for c in MAIN]

@@ -81,7 +81,7 @@ def latex(table: Table) -> str:
         if section.title:
             body.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_tex(section.title)}}}}} \\")
         body += [_latex_row(row) for row in section.rows]
-    heading = " & ".join(_tex(text) for text in [table.stub, *(c.heading for c in table.columns)])
+    heading = " & ".join(_tex(text) for text in [table.stub, *(c.short for c in table.columns)])
     notes = [*table.notes, *(section.note for section in _shown(table.sections) if section.note)]
     caption = " ".join([_tex(table.full_title) + ".", *(_tex(note) for note in notes)])
     lines = [
@@ -92,6 +92,7 @@ def latex(table: Table) -> str:
         rf"\label{{tab:{table.name}}}",
         rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
         r"\toprule",
+        *_latex_groups(table),
         rf"{heading} \\",
         *body,
         r"\bottomrule",
@@ -99,6 +100,18 @@ def latex(table: Table) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _latex_groups(table: Table) -> list[str]:
+    """A line above the headings where columns have groups, each underlined."""
+    if not table.groups:
+        return []
+    cells, rules, at = [""], [], 2
+    for name, span in table.groups:
+        cells.append(rf"\multicolumn{{{span}}}{{c}}{{{_tex(name)}}}")
+        rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
+        at += span
+    return [" & ".join(cells) + r" \\", " ".join(rules)]
 
 
 def _latex_row(row: Row) -> str:
