@@ -289,3 +289,25 @@ def test_posteriors_are_softmax_with_bias():
     rng = np.random.default_rng(0)
     z, b = rng.normal(size=(7, 3)).astype(np.float16), np.array([0.1, -0.2, 0.0])
     np.testing.assert_allclose(posteriors(z, 2.0, b), softmax(z.astype(np.float64) / 2 + b), rtol=1e-12)
+
+
+def test_tasks_at_fit_help_small_batches_find_their_mix():
+    calibration, test = make_incremental(n_per_class=60, seed=1), make_incremental(n_per_class=120, seed=2)
+    with_tasks = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y, tasks=calibration.tasks)
+    without = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y)
+    np.testing.assert_allclose(with_tasks.task_mixes_.sum(axis=0), with_tasks.prior_)
+    rng = np.random.default_rng(0)
+    own = {True: [], False: []}
+    for _ in range(40):
+        task = int(rng.integers(3))
+        rows = rng.choice(np.flatnonzero(test.tasks == task), 16, replace=False)
+        for cal in (with_tasks, without):
+            mix = cal.explain(test.logits[rows])[0].mix
+            own[cal is with_tasks].append(mix[3 * task : 3 * task + 3].sum())
+    assert np.mean(own[True]) > np.mean(own[False])
+
+
+def test_task_prior_is_replayed_calibration_in_the_limit():
+    data = make_incremental()
+    cal = equable.ARC(prior_strength=1e12, adaptive=False).fit(data.logits, data.y, tasks=data.tasks)
+    np.testing.assert_allclose(cal.temperature(data.logits[data.tasks == 0]), replayed(data), rtol=1e-3)

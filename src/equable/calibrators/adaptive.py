@@ -8,7 +8,8 @@ Fit, on the calibration buffer:
 2. how the best temperature changes with a row's own confidence: log T_i = a + b·x_i, one slope b;
 3. the loss of each class as a function of the level a, on a grid.
 
-For each batch: EM for its mix q; then the level a that minimises Σ_c q_c L_c(a).
+For each batch: EM for its mix q, over tasks first where they were told at fit, then over classes; then the
+level a that minimises Σ_c q_c L_c(a).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from equable.calibrators.curves import (
 )
 from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors
 from equable.calibrators.settings import (
+    require_at_least,
     require_choice,
     require_number,
     require_shares,
@@ -42,6 +44,8 @@ from equable.errors import EvidenceWarning, InputError
 from equable.outputs import Outputs
 
 FEW_ROWS = 10.0
+# How much stronger a batch's classes are pulled to the mix of its tasks than its tasks to the buffer's.
+TASK_PULL = 6.0
 SHRINKAGE = (0.0, 0.5, 1.0)
 
 
@@ -75,8 +79,9 @@ class ARC(Calibrator):
     Parameters
     ----------
     loss : "brier" or "nll", what the temperature minimises on the calibration buffer.
-    prior_strength : α ≥ 0, how many rows the calibration buffer's own class mix counts for in the estimate
-        of a batch's mix; keeps small batches near replayed calibration.
+    prior_strength : α ≥ 0, how many rows the calibration buffer's own mix counts for in the estimate of a
+        batch's mix; keeps small batches near replayed calibration. With `tasks` at fit, α is the prior of the
+        batch's mix of *tasks*, and the mix of classes is pulled to that of its tasks by 6α rows.
     adaptive : "auto" lets the temperature depend on a row's confidence as far as cross-fitting on the
         calibration buffer supports it; False gives every row of a batch the same temperature.
     guard : fall back to RC's temperature for a batch where cross-fitted rows do not favour its own.
@@ -84,6 +89,8 @@ class ARC(Calibrator):
     Attributes
     ----------
     prior_ : (K,) class mix of the calibration buffer.
+    task_mixes_ : (T, K) class mix of each task, times the task's share of the calibration buffer; one row
+        where no tasks were given.
     posterior_temperature_, posterior_bias_ : of the bias-corrected posteriors.
     slopes_ : (S,) slopes b that a batch can choose from; the first is 0.
     class_rows_ : (K,) effective calibration rows of each class.
@@ -107,6 +114,7 @@ class ARC(Calibrator):
 
     FITTED: ClassVar = {
         "prior_": "K",
+        "task_mixes_": "TK",
         "posterior_temperature_": "float",
         "posterior_bias_": "K",
         "slopes_": "S",
@@ -117,6 +125,7 @@ class ARC(Calibrator):
         "converged_": "bool",
     }
     prior_: FloatArray
+    task_mixes_: FloatArray
     posterior_temperature_: float
     posterior_bias_: FloatArray
     slopes_: FloatArray
@@ -148,6 +157,8 @@ class ARC(Calibrator):
         require_temperatures("posterior_temperature_", self.posterior_temperature_)
         require_shares("prior_", self.prior_)
         require_number("least prior_", self.prior_.min(), 0, open_low=True)
+        require_at_least("task_mixes_", self.task_mixes_, 0)
+        require_number("least task share", self.task_mixes_.sum(axis=1).min(), 0, open_low=True)
         for name in ("class_rows_", "class_weights_"):
             require_number(f"least {name}", getattr(self, name).min(), 0, open_low=True)
         if self.fold_curves_.shape[-1] != GRID_POINTS or not len(self.slopes_):
@@ -169,6 +180,7 @@ class ARC(Calibrator):
         squares = np.bincount(labels, weights**2, minlength=rows.n_classes)
         return {
             "prior_": mass / mass.sum(),
+            "task_mixes_": _task_mixes(rows),
             "posterior_temperature_": temperature,
             "posterior_bias_": bias,
             "slopes_": slopes,
@@ -209,12 +221,25 @@ class ARC(Calibrator):
 
     def _batches(self, rows: Outputs, codes: IntArray, n_groups: int) -> _Batches:
         posterior = posteriors(rows.logits, self.posterior_temperature_, self.posterior_bias_)
-        mixes = estimate_mixes(posterior, self.prior_, codes, n_groups, self.prior_strength)
+        mixes = self._mixes(posterior, codes, n_groups)
         effective = 1 / (mixes**2 / self.class_rows_).sum(axis=1)
         levels, slopes, guarded = np.empty(n_groups), np.empty(n_groups), np.zeros(n_groups, dtype=bool)
         for block in row_blocks(n_groups, self.fold_curves_.shape[-1], elements=1 << 18):
             levels[block], slopes[block], guarded[block] = self._choose(mixes[block])
         return _Batches(mixes, levels, slopes, effective, guarded)
+
+    def _mixes(self, posterior: FloatArray, codes: IntArray, n_groups: int) -> FloatArray:
+        """The class mix of each batch, (G, K)."""
+        if len(self.task_mixes_) == 1:
+            return estimate_mixes(posterior, self.prior_, codes, n_groups, self.prior_strength)
+        shares = self.task_mixes_.sum(axis=1)
+        by_task = (posterior / self.prior_) @ self.task_mixes_.T
+        by_task /= by_task.sum(axis=1, keepdims=True)
+        tasks = estimate_mixes(by_task, shares, codes, n_groups, self.prior_strength)
+        centres = tasks @ (self.task_mixes_ / shares[:, None])
+        return estimate_mixes(
+            posterior, self.prior_, codes, n_groups, TASK_PULL * self.prior_strength, centres
+        )
 
     def _choose(self, mixes: FloatArray) -> tuple[FloatArray, FloatArray, np.ndarray]:
         """Level and slope of each batch, and whether the guard acted."""
@@ -241,6 +266,17 @@ class ARC(Calibrator):
     def _best_levels(self, weights: FloatArray, s: int) -> FloatArray:
         values = weights @ self.fold_curves_[:, s].sum(axis=0)
         return best_levels(values, weights @ self.curve_derivatives_[s])
+
+
+def _task_mixes(rows: CalibrationSet) -> FloatArray:
+    """Shares of (task, class) in the calibration buffer, (T, K); all classes in one row without tasks."""
+    tasks = (
+        np.zeros_like(rows.labels) if rows.tasks is None else np.unique(rows.tasks, return_inverse=True)[1]
+    )
+    shape = (int(tasks.max()) + 1, rows.n_classes)
+    cells = np.bincount(tasks * rows.n_classes + rows.labels, rows.weights, minlength=shape[0] * shape[1])
+    mixes: FloatArray = (cells / cells.sum()).reshape(shape)
+    return mixes[mixes.sum(axis=1) > 0]
 
 
 def _row_temperatures(rows: Outputs, codes: IntArray, batches: _Batches) -> FloatArray:

@@ -74,12 +74,18 @@ def posteriors(logits: np.ndarray, temperature: float, bias: FloatArray) -> Floa
 
 
 def estimate_mixes(
-    posterior: FloatArray, prior: FloatArray, codes: IntArray, n_groups: int, strength: float
+    posterior: FloatArray,
+    prior: FloatArray,
+    codes: IntArray,
+    n_groups: int,
+    strength: float,
+    centres: FloatArray | None = None,
 ) -> FloatArray:
     """The class mix q of each group, (G, K), that maximises Σ_i log Σ_c q_c p_ic/π_c + α Σ_c π_c log q_c.
 
-    EM: r_ic ∝ p_ic q_c/π_c, then q ← (Σ_i r_i + απ)/(n + α), from q = π until no entry moves by 10⁻⁶.
-    The prior strength α counts rows: a batch of n ≪ α rows keeps the calibration buffer's mix.
+    EM: r_ic ∝ p_ic q_c/π_c, then q ← (Σ_i r_i + απ)/(n + α), from that centre until no entry moves by 10⁻⁶.
+    The prior strength α counts rows: a batch of n ≪ α rows keeps the calibration buffer's mix, or its own
+    row of `centres` (G, K), which then stands in place of π in the second term.
 
     Examples
     --------
@@ -90,12 +96,14 @@ def estimate_mixes(
     """
     ratios = posterior[np.argsort(codes, kind="stable")] / prior  # rows of a group are neighbours
     sizes = np.bincount(codes, minlength=n_groups)
-    mixes = np.tile(prior, (n_groups, 1))
+    if centres is None:
+        centres = np.broadcast_to(prior, (n_groups, len(prior)))
+    mixes = centres.copy()
     active = np.arange(n_groups)
     for _ in range(MAX_ITER):
         counts = sizes[active]
         sums = _responsibilities(ratios, mixes[active], counts)
-        new = (sums + strength * prior) / (counts[:, None] + strength)
+        new = (sums + strength * centres[active]) / (counts[:, None] + strength)
         moved = np.abs(new - mixes[active]).max(axis=1) > TOLERANCE
         mixes[active] = new
         if not moved.any():
