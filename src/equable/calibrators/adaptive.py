@@ -275,8 +275,9 @@ def _task_mixes(rows: CalibrationSet) -> FloatArray:
     )
     shape = (int(tasks.max()) + 1, rows.n_classes)
     cells = np.bincount(tasks * rows.n_classes + rows.labels, rows.weights, minlength=shape[0] * shape[1])
-    mixes: FloatArray = (cells / cells.sum()).reshape(shape)
-    return mixes[mixes.sum(axis=1) > 0]
+    mixes = (cells / cells.sum()).reshape(shape)
+    occupied: FloatArray = mixes[mixes.sum(axis=1) > 0]
+    return occupied
 
 
 def _row_temperatures(rows: Outputs, codes: IntArray, batches: _Batches) -> FloatArray:
