@@ -15,6 +15,7 @@ from equable.calibrators.solvers import (
     SOLVERS,
     brier_curves,
     brier_temperature,
+    loss_and_slope,
     loss_terms,
     newton,
     nll_temperature,
@@ -53,6 +54,17 @@ def test_derivatives_match_finite_differences(loss):
         above, below = (loss_terms(shifted, y, np.exp(-(u + s * h)), loss) for s in (1, -1))
         np.testing.assert_allclose(slope, (above[0] - below[0]) / (2 * h), atol=1e-8)
         np.testing.assert_allclose(curvature, (above[1] - below[1]) / (2 * h), atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_lean_terms_are_the_full_ones(loss):
+    z, y = vector_4()
+    shifted = z - z.max(axis=1, keepdims=True)
+    beta = np.random.default_rng(0).uniform(0.1, 3, len(y))
+    for lean, full in zip(
+        loss_and_slope(shifted, y, beta, loss), loss_terms(shifted, y, beta, loss), strict=False
+    ):
+        np.testing.assert_allclose(lean, full, atol=1e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

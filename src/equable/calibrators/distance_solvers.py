@@ -20,6 +20,7 @@ from equable.calibrators.solvers import (
     ShiftedRows,
     brier_curves,
     canonical_order,
+    loss_and_slope,
     loss_terms,
     newton,
     temperature_grid,
@@ -60,7 +61,7 @@ class DistanceProblem:
         temperatures = np.minimum(raw, MAX_TEMPERATURE)
         value, slope = 0.0, np.empty(len(self.labels))
         for block, shifted in rows:
-            loss, first, _ = loss_terms(shifted, self.labels[block], 1 / temperatures[block], "brier")
+            loss, first = loss_and_slope(shifted, self.labels[block], 1 / temperatures[block], "brier")
             value += float(self.sample_weight[block] @ loss)
             slope[block] = self.sample_weight[block] * first
         slope = np.where(raw <= MAX_TEMPERATURE, slope / temperatures, 0.0)  # d/dT_i

@@ -18,7 +18,7 @@ from equable.calibrators.solvers import (
     ShiftedRows,
     brier_temperature,
     canonical_order,
-    loss_terms,
+    loss_and_slope,
 )
 from equable.errors import InputError
 from equable.outputs import Outputs
@@ -169,7 +169,7 @@ def _brier_and_gradient(
     temperatures = _temperature_of(output)
     loss, slope = 0.0, np.empty(len(output))
     for block, logits in shifted:
-        value, first, _ = loss_terms(logits, rows.labels[block], 1 / temperatures[block], "brier")
+        value, first = loss_and_slope(logits, rows.labels[block], 1 / temperatures[block], "brier")
         loss += float(relative[block] @ value)
         slope[block] = relative[block] * first
     # d/d(output) = d/d(log T) · (1/T) · sign(output), and 0 where T is clipped

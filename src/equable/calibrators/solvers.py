@@ -88,6 +88,26 @@ def softmax(
     return result
 
 
+def loss_and_slope(
+    shifted: FloatArray, labels: IntArray, beta: FloatArray | float, loss: Loss
+) -> tuple[FloatArray, FloatArray]:
+    """Value and first derivative in u = log T of the loss of each row, at β = 1/T; `loss_terms` without v."""
+    beta = np.broadcast_to(np.asarray(beta, dtype=np.float64), labels.shape)
+    ones = np.ones(shifted.shape[1])
+    e = shifted * beta[:, None]
+    np.exp(e, out=e)
+    total = e @ ones
+    mean = np.einsum("ij,ij->i", e, shifted) / total
+    own = shifted[np.arange(len(labels)), labels]
+    if loss == "nll":
+        return np.log(total) - beta * own, beta * (own - mean)
+    p_own = np.exp(beta * own) / total
+    np.square(e, out=e)
+    q0, q1 = e @ ones / total**2, np.einsum("ij,ij->i", e, shifted) / total**2
+    slope = 2 * (q1 - mean * q0) - 2 * p_own * (own - mean)
+    return q0 - 2 * p_own + 1, -beta * slope
+
+
 def loss_terms(
     shifted: FloatArray, labels: IntArray, beta: FloatArray | float, loss: Loss
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
