@@ -1,0 +1,1 @@
+"""Where other software meets equable; each part needs its own optional dependency."""

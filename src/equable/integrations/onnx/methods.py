@@ -1,0 +1,257 @@
+"""The test time of each calibrator as ONNX operators: a batch is one group.
+
+The formulas are the calibrators' own; see there for what they mean. All arithmetic is float64, and
+indices come from float64 comparisons: a nearest prototype found in float32 could be another class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from equable.arrays import FloatArray
+from equable.calibrators import (
+    ARC,
+    DATS,
+    Calibrator,
+    EnsembleTemperatureScaling,
+    ParametrizedTemperatureScaling,
+    TemperatureScaling,
+    Uncalibrated,
+)
+from equable.calibrators.curves import CONFIDENCE_CENTRE
+from equable.calibrators.label_shift import MAX_ITER, TOLERANCE
+from equable.calibrators.parametrized import LOGIT_LIMIT
+from equable.calibrators.solvers import LOG_BOUNDS, MAX_TEMPERATURE, MIN_TEMPERATURE
+from equable.integrations.fitted import (
+    curve_tables,
+    distance_scale,
+    network_layers,
+    reference_points,
+    task_tables,
+)
+from equable.integrations.onnx.graph import Graph, tensor
+
+LOGITS, FEATURES, PROBABILITIES, TEMPERATURE = "logits", "features", "probabilities", "temperature"
+
+
+def shifted(g: Graph) -> str:
+    """Logits minus their row's maximum, so that no logit can overflow."""
+    return g.op("Sub", LOGITS, g.op("ReduceMax", LOGITS, axes=[1], keepdims=1))
+
+
+def row_softmax(g: Graph, temperature: str, output: str | None = None) -> str:
+    """softmax(z_i / T_i), with temperatures (n,) or ()."""
+    divisor = g.op("Reshape", temperature, np.array([-1, 1]))
+    return g.op("Softmax", g.op("Div", shifted(g), divisor), axis=1, output=output)
+
+
+def for_each_row(g: Graph, value: str) -> str:
+    """One number repeated for the n rows of the batch, as the output temperature (n,)."""
+    rows = g.op("Shape", LOGITS, start=0, end=1)
+    return g.op("Expand", g.op("Reshape", value, np.array([1])), rows, output=TEMPERATURE)
+
+
+def n_rows(g: Graph) -> str:
+    """How many rows the batch has, as a float64 number (1,)."""
+    return g.op("Cast", g.op("Shape", LOGITS, start=0, end=1), to=TensorProto.DOUBLE)
+
+
+# TS, ETS, PTS ------------------------------------------------------------------------------------
+
+
+def one_temperature(g: Graph, value: float) -> None:
+    """TS, and T = 1."""
+    row_softmax(g, for_each_row(g, g.constant(float(value))), PROBABILITIES)
+
+
+def ensemble(g: Graph, calibrator: EnsembleTemperatureScaling) -> None:
+    """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K; there is no single temperature."""
+    w = calibrator.weights_
+    scaled = g.op("Mul", row_softmax(g, g.constant(float(calibrator.temperature_))), float(w[0]))
+    plain = g.op("Mul", row_softmax(g, g.constant(1.0)), float(w[1]))
+    mixed = g.op("Add", g.op("Add", scaled, plain), float(w[2]) / calibrator.n_classes_)
+    g.op("Div", mixed, g.sum(mixed, 1, keepdims=1), output=PROBABILITIES)
+
+
+def parametrized(g: Graph, calibrator: ParametrizedTemperatureScaling) -> None:
+    """|MLP(largest logits, descending)|, clipped."""
+    top, _ = g.ops("TopK", LOGITS, np.array([calibrator.n_inputs_]), outputs=(None, None), axis=1)
+    values = g.op("Clip", top, -LOGIT_LIMIT, LOGIT_LIMIT)
+    layers = network_layers(calibrator)
+    for depth, (weights, bias) in enumerate(layers):
+        values = g.op("Add", g.op("MatMul", values, weights), bias)
+        values = values if depth == len(layers) - 1 else g.op("Relu", values)
+    size = g.op("Abs", g.op("Reshape", values, np.array([-1])))
+    row_softmax(g, g.op("Clip", size, MIN_TEMPERATURE, MAX_TEMPERATURE, output=TEMPERATURE), PROBABILITIES)
+
+
+# DATS --------------------------------------------------------------------------------------------
+
+
+def distance_aware(g: Graph, calibrator: DATS) -> None:
+    """Nearest prototypes, retained classes, the mean of their temperatures."""
+    n_classes = calibrator.n_classes_
+    nearest = g.op("ArgMin", _distances(g, calibrator, calibrator.prototypes_), axis=1, keepdims=1)
+    members = g.op("Cast", g.op("Equal", nearest, np.arange(n_classes)), to=TensorProto.DOUBLE)  # (n, K)
+    counts = g.sum(members, 0)
+    if calibrator.distance == "class":
+        distances = g.constant(calibrator.class_distances_)
+    else:
+        sums = g.sum(g.op("Mul", members, _row_distances(g, calibrator)), 0)
+        distances = g.op("Div", sums, g.op("Max", counts, 1.0))
+    # TopK ranks equal counts by lower class first, as the library does
+    ranked, order = g.ops("TopK", counts, np.array([n_classes]), outputs=(None, None), axis=0)
+    before = g.op("Sub", g.op("CumSum", ranked, 0), ranked)
+    needed = g.op("Sub", g.op("Mul", n_rows(g), float(calibrator.coverage)), 1e-9)
+    kept = g.op("Cast", g.op("Less", before, needed), to=TensorProto.DOUBLE)
+    share = g.op("Div", kept, g.sum(kept, 0, keepdims=1))
+    weights = g.op("Gather", g.constant(calibrator.distance_weights_), order)
+    batch = _batch_temperature(g, calibrator, share, weights, g.op("Gather", distances, order))
+    row_softmax(g, for_each_row(g, batch), PROBABILITIES)
+
+
+def _distances(g: Graph, calibrator: DATS, points: FloatArray) -> str:
+    """Distances of the features to points, (n, len(points))."""
+    reference = reference_points(points, calibrator.metric)
+    squares = g.sum(g.op("Mul", FEATURES, FEATURES), 1, keepdims=1)
+    if calibrator.metric == "euclidean":
+        cross = g.op("MatMul", g.op("Mul", FEATURES, 2.0), reference.T)
+        total = g.op("Add", g.op("Sub", squares, cross), (reference**2).sum(axis=1))
+        return g.op("Sqrt", g.op("Max", total, 0.0))
+    norms = g.op("Sqrt", squares)
+    unit = g.op("Div", FEATURES, g.op("Where", g.op("Greater", norms, 0.0), norms, 1.0))
+    return g.op("Clip", g.op("Sub", 1.0, g.op("MatMul", unit, reference.T)), 0.0, 2.0)
+
+
+def _row_distances(g: Graph, calibrator: DATS) -> str:
+    """Each row's own distance to the current task, min-max scaled, (n, 1)."""
+    offset, factor = distance_scale(calibrator)
+    to_current = _distances(g, calibrator, calibrator.current_prototypes_)
+    raw = g.op("ReduceMin", to_current, axes=[1], keepdims=1)
+    return g.op("Clip", g.op("Mul", g.op("Sub", raw, offset), factor), 0.0, 1.0)
+
+
+def _batch_temperature(g: Graph, calibrator: DATS, share: str, weights: str, distances: str) -> str:
+    if calibrator.aggregate == "mean":
+        by_class = g.op("Add", g.op("Mul", weights, distances), float(calibrator.base_temperature_))
+        return g.op("MatMul", share, g.op("Min", by_class, MAX_TEMPERATURE))
+    product = g.op("Mul", g.op("MatMul", share, weights), g.op("MatMul", share, distances))
+    return g.op("Min", g.op("Add", product, float(calibrator.base_temperature_)), MAX_TEMPERATURE)
+
+
+# ARC ---------------------------------------------------------------------------------------------
+
+
+def adaptive(g: Graph, calibrator: ARC) -> None:
+    """EM for the batch's mix, then the level and slope that the loss curves ask for."""
+    scores = g.op("Add", g.op("Div", LOGITS, calibrator.posterior_temperature_), calibrator.posterior_bias_)
+    ratios = g.op("Div", g.op("Softmax", scores, axis=1), calibrator.prior_)
+    mix = _mix(g, calibrator, ratios)
+    level, slope = _choose(g, calibrator, g.op("Div", mix, calibrator.class_weights_))
+    confidence = g.op("Div", 1.0, g.sum(g.op("Exp", shifted(g)), 1))
+    x = g.op("Sub", confidence, CONFIDENCE_CENTRE)
+    logs = g.op("Clip", g.op("Add", level, g.op("Mul", slope, x)), *LOG_BOUNDS)
+    row_softmax(g, g.op("Exp", logs, output=TEMPERATURE), PROBABILITIES)
+
+
+def _mix(g: Graph, calibrator: ARC, ratios: str) -> str:
+    """The batch's class mix (K,), around that of its tasks where they were told at fit."""
+    strength, tables = float(calibrator.prior_strength), task_tables(calibrator)
+    if tables is None:
+        return _em(g, "em", ratios, g.constant(calibrator.prior_), strength, calibrator.n_classes_)
+    by_task = g.op("MatMul", ratios, tables.mixes.T)
+    by_task = g.op("Div", by_task, g.sum(by_task, 1, keepdims=1))
+    shares = g.constant(tables.shares)
+    tasks = _em(g, "tasks", g.op("Div", by_task, shares), shares, strength, len(tables.shares))
+    centre = g.op("MatMul", tasks, tables.within)
+    return _em(g, "em", ratios, centre, tables.pull, calibrator.n_classes_)
+
+
+def _em(g: Graph, name: str, ratios: str, centre: str, strength: float, length: int) -> str:
+    """EM as a Loop of at most 1000 steps that ends by the library's own rule."""
+    size, pull = g.op("Add", n_rows(g), strength), g.op("Mul", centre, strength)
+    body, mix = Graph(f"{name}_"), f"{name}_mix"
+    weights = body.op("Div", 1.0, body.op("MatMul", ratios, mix))
+    sums = body.op("Mul", body.op("MatMul", weights, ratios), mix)
+    new = body.op("Div", body.op("Add", sums, pull), size)
+    moved = body.op("ReduceMax", body.op("Abs", body.op("Sub", new, mix)), keepdims=0)
+    go_on = body.op("Greater", moved, TOLERANCE)
+    flag, number = TensorProto.BOOL, TensorProto.INT64
+    step = body.build(
+        f"{name}_step",
+        [tensor(f"{name}_n", [], number), tensor(f"{name}_run", [], flag), tensor(mix, [length])],
+        [tensor(go_on, [], flag), tensor(new, [length])],
+    )
+    return g.op("Loop", np.array(MAX_ITER), np.array(True), centre, body=step)
+
+
+def _choose(g: Graph, calibrator: ARC, weights: str) -> tuple[str, str]:
+    """Level and slope, both (1,): the slope with the least cross-fitted loss, and its best level."""
+    tables = curve_tables(calibrator)
+    folds, totals = g.constant(tables.folds, "fold_curves"), g.constant(tables.totals, "curves")
+    row = g.op("Reshape", weights, np.array([1, -1]))
+    held_out = g.op("MatMul", row, folds)  # (F, S, 1, G)
+    cells = g.op("ArgMin", g.op("MatMul", row, g.op("Sub", totals, folds)), axis=3, keepdims=1)
+    judged = _sum_in_order(g, g.op("GatherElements", held_out, cells, axis=3), len(tables.folds))
+    choice = g.op("ArgMin", g.op("Reshape", judged, np.array([-1])), axis=0, keepdims=1)
+    curves = [g.op("MatMul", row, table) for table in (totals, calibrator.curve_derivatives_)]  # (S, 1, G)
+    values, derivatives = (
+        g.op("Reshape", g.op("Gather", curve, choice, axis=0), np.array([-1])) for curve in curves
+    )
+    level = _best_level(g, values, derivatives, tables.grid)
+    slope = g.op("Gather", g.constant(calibrator.slopes_), choice)
+    if calibrator.guard:
+        cell = np.broadcast_to(tables.pooled_cells[:, None, None, None], (len(tables.folds), 1, 1, 1))
+        plain = g.op("Gather", held_out, np.array([0]), axis=1)
+        replayed = _sum_in_order(g, g.op("GatherElements", plain, cell, axis=3), len(tables.folds))
+        least = g.op("ReduceMin", judged, keepdims=0)
+        guarded = g.op("GreaterOrEqual", least, g.op("Reshape", replayed, np.array([1])))
+        level = g.op("Where", guarded, tables.pooled_level, level)
+        slope = g.op("Where", guarded, 0.0, slope)
+    return level, slope
+
+
+def _sum_in_order(g: Graph, parts: str, n_parts: int) -> str:
+    """Σ over the first axis, one by one: the guard compares two such sums for equality."""
+    total = g.op("Gather", parts, np.array(0), axis=0)
+    for index in range(1, n_parts):
+        total = g.op("Add", total, g.op("Gather", parts, np.array(index), axis=0))
+    return total
+
+
+def _best_level(g: Graph, values: str, derivatives: str, grid: FloatArray) -> str:
+    """`equable.calibrators.curves.best_levels` of one curve (G,), as (1,)."""
+    width = float(grid[1] - grid[0])
+    best = g.op("ArgMin", values, axis=0, keepdims=1)
+    rises = g.op("Greater", g.op("Gather", derivatives, best), 0.0)
+    side = g.op("Where", rises, g.op("Sub", best, np.array(1)), best)
+    left = g.op("Clip", side, np.array(0), np.array(len(grid) - 2))
+    right = g.op("Add", left, np.array(1))
+    f0, f1 = g.op("Gather", values, left), g.op("Gather", values, right)
+    d0, d1 = (g.op("Mul", g.op("Gather", derivatives, side), width) for side in (left, right))
+    a = g.op("Mul", g.op("Add", g.op("Mul", g.op("Sub", f0, f1), 2.0), g.op("Add", d0, d1)), 3.0)
+    fall = g.op("Sub", g.op("Mul", g.op("Sub", f1, f0), 3.0), g.op("Mul", d0, 2.0))
+    b = g.op("Mul", g.op("Sub", fall, d1), 2.0)
+    product = g.op("Mul", g.op("Mul", a, 4.0), d0)
+    root = g.op("Sqrt", g.op("Max", g.op("Sub", g.op("Mul", b, b), product), 0.0))
+    rising = g.op("Add", b, root)
+    inside = g.op("Greater", rising, 0.0)
+    inner = g.op("Div", g.op("Mul", d0, -2.0), g.op("Where", inside, rising, 1.0))
+    end = g.op("Where", g.op("LessOrEqual", f0, f1), 0.0, 1.0)
+    t = g.op("Clip", g.op("Where", inside, inner, end), 0.0, 1.0)
+    return g.op("Add", g.op("Gather", g.constant(grid), left), g.op("Mul", t, width))
+
+
+#: class of a calibrator → what writes its graph
+METHODS: dict[type[Calibrator], Callable[[Graph, Any], None]] = {
+    Uncalibrated: lambda g, calibrator: one_temperature(g, 1.0),
+    TemperatureScaling: lambda g, calibrator: one_temperature(g, calibrator.temperature_),
+    EnsembleTemperatureScaling: ensemble,
+    ParametrizedTemperatureScaling: parametrized,
+    DATS: distance_aware,
+    ARC: adaptive,
+}

@@ -1,0 +1,165 @@
+"""A model and its fitted calibrator as one module: inputs in, calibrated probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from equable.calibrators import (
+    ARC,
+    DATS,
+    Calibrator,
+    EnsembleTemperatureScaling,
+    ParametrizedTemperatureScaling,
+    Stream,
+    TemperatureScaling,
+    Uncalibrated,
+)
+from equable.errors import InputError, UnsupportedError
+from equable.integrations.fitted import require_fitted
+from equable.integrations.torch.adaptive import Adaptive
+from equable.integrations.torch.forward import default_layer, find_layer, linear_heads, run
+from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
+
+#: class of a calibrator → its layer
+LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
+    Uncalibrated: lambda calibrator: OneTemperature(temperature=1.0),
+    TemperatureScaling: lambda calibrator: OneTemperature(temperature=calibrator.temperature_),
+    EnsembleTemperatureScaling: lambda calibrator: Ensemble(
+        temperature=calibrator.temperature_, weights=calibrator.weights_
+    ),
+    ParametrizedTemperatureScaling: Parametrized,
+    DATS: DistanceAware,
+    ARC: Adaptive,
+}
+# Fewer rows than this can be ≥ 0 and sum to 1 by chance, though they are logits.
+SUSPICIOUS_ROWS = 8
+
+
+class Calibrated(NamedTuple):
+    """Probabilities (n, K) and the temperature that divided each row's logits, (n,), both float64."""
+
+    probabilities: Tensor
+    temperature: Tensor
+
+
+class CalibratedModel(nn.Module):
+    """The model as it is, followed by a calibrator: calibrated probabilities (n, K), float64.
+
+    Each call is one batch: methods with one temperature a batch (DATS, ARC) give all its rows that one.
+    The model runs in eval mode and is never changed; no state is kept between calls, unless the calibrator is
+    a `Stream`, whose window is its purpose. TS, ETS, PTS, DATS and ARC run as torch operators on
+    the logits' device, agree with numpy to 1e-9 and can be traced by ``torch.export``; a `Stream` and
+    calibrators of one's own run as numpy on the CPU and cannot. What the calibrator learnt is copied: after
+    another ``fit``, wrap again.
+
+    Parameters
+    ----------
+    model : returns logits (n, K), a pair (logits, features), or a mapping with "logits".
+    calibrator : fitted, or a `Stream`.
+    features : the penultimate layer as in `collect`; needed only where the calibrator needs features.
+
+    Examples
+    --------
+    >>> import torch, equable
+    >>> from equable.integrations.torch import CalibratedModel
+    >>> _ = torch.manual_seed(0)
+    >>> model = torch.nn.Linear(4, 3)
+    >>> x = torch.randn(60, 4)
+    >>> y = torch.where(torch.arange(60) % 3 > 0, model(x).argmax(dim=1), 0)     # right on most rows
+    >>> cal = equable.TemperatureScaling().fit(model(x), y)
+    >>> calibrated = CalibratedModel(model, cal)
+    >>> calibrated(x[:2]).shape, calibrated(x[:2]).dtype
+    (torch.Size([2, 3]), torch.float64)
+    >>> probabilities, temperature = calibrated(x[:2], return_temperature=True)
+    >>> bool((temperature == cal.temperature_).all())
+    True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        calibrator: Calibrator | Stream,
+        features: nn.Module | str | None = None,
+    ) -> None:
+        super().__init__()
+        require_fitted(calibrator)
+        inner = calibrator.calibrator if isinstance(calibrator, Stream) else calibrator
+        self.model = model
+        self.calibrator = calibrator
+        self.n_classes = int(inner.n_classes_)
+        self.needs_features = inner.needs_features
+        make = LAYERS.get(type(calibrator)) if isinstance(calibrator, Calibrator) else None
+        self.layer: Layer | None = None if make is None else make(calibrator)
+        self.training = model.training
+        named = None if features is None else find_layer(model, features)
+        # in a tuple, which nn.Module does not look into: the layer is not registered a second time
+        self._named = (named,)
+        heads = linear_heads(model, self.n_classes) if self.needs_features else {}
+        self._guessed = (next(iter(heads.values())) if len(heads) == 1 else None,)
+
+    def forward(self, *inputs: Any, return_temperature: bool = False, **named: Any) -> Tensor | Calibrated:
+        """Calibrated probabilities of this batch, with the temperatures if asked for."""
+        logits, features = self._run(inputs, named)
+        self._check(logits, features)
+        if self.layer is None:
+            return self._through_numpy(logits, features, return_temperature)
+        wide = None if features is None else features.to(torch.float64)
+        probabilities, temperature = self.layer(logits.to(torch.float64), wide)
+        if not return_temperature:
+            return probabilities  # type: ignore[no-any-return]
+        if temperature is None:
+            raise UnsupportedError(
+                f"{type(self.calibrator).__name__} mixes softmaxes; no single temperature divides its logits"
+            )
+        return Calibrated(probabilities, temperature)
+
+    def _run(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+        if not self.needs_features:
+            return run(self.model, None, inputs, named)[0], None
+        layer = self._named[0] or self._guessed[0]
+        logits, features = run(self.model, layer, inputs, named, guessed=self._named[0] is None)
+        if features is None:
+            default_layer(self.model, self.n_classes)  # says why there is none
+        return logits, features
+
+    def _check(self, logits: Tensor, features: Tensor | None) -> None:
+        """The library's own rules; a traced graph keeps those on shapes alone."""
+        if logits.ndim != 2 or logits.shape[1] != self.n_classes:
+            raise InputError(
+                f"logits must have shape (n, {self.n_classes}), with the columns seen at fit; "
+                f"got {tuple(logits.shape)}. Fit again when the classifier has learnt new classes"
+            )
+        if torch.compiler.is_compiling():
+            return
+        if not logits.isfinite().all() or (features is not None and not features.isfinite().all()):
+            raise InputError("logits and features must be finite; the model gave NaN or an infinity")
+        sums = logits.to(torch.float64).sum(dim=1)
+        if len(logits) >= SUSPICIOUS_ROWS and (logits >= 0).all() and ((sums - 1).abs() <= 1e-3).all():
+            raise InputError(
+                "the model must return the scores before softmax; every row is ≥ 0 and sums to 1, as "
+                "probabilities do. Remove its last softmax"
+            )
+
+    def _through_numpy(
+        self, logits: Tensor, features: Tensor | None, return_temperature: bool
+    ) -> Tensor | Calibrated:
+        name = type(self.calibrator).__name__
+        if torch.compiler.is_compiling():
+            raise UnsupportedError(
+                f"{name} cannot be exported: it runs in numpy. Export a model with one of "
+                f"{sorted(kind.__name__ for kind in LAYERS)}"
+            )
+        if isinstance(self.calibrator, Stream):
+            if return_temperature:
+                raise UnsupportedError("a Stream returns probabilities alone; ask for no temperature")
+            return torch.from_numpy(self.calibrator.update(logits, features)).to(logits.device)
+        probabilities = self.calibrator.predict_proba(logits, features=features)
+        result = torch.from_numpy(probabilities).to(logits.device)
+        if not return_temperature:
+            return result
+        temperature = self.calibrator.temperature(logits, features=features)
+        return Calibrated(result, torch.from_numpy(temperature).to(logits.device))

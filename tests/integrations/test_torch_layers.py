@@ -1,0 +1,86 @@
+"""The calibrators in torch operators say what numpy says, eager and exported."""
+
+import numpy as np
+import pytest
+
+import equable
+from equable.errors import EvidenceWarning, UnsupportedError
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'equable[train]'")
+
+from torch import nn  # noqa: E402
+
+from equable.integrations.torch import Calibrated, CalibratedModel  # noqa: E402
+
+
+class Pair(nn.Module):
+    """Returns logits and features itself."""
+
+    def forward(self, logits, features):
+        return logits, features
+
+
+@pytest.mark.usefixtures("few_rows_are_fine")
+class TestArithmetic:
+    def test_agrees_with_numpy(self, calibrator, batches):
+        model = CalibratedModel(Pair(), calibrator)
+        for logits, features in batches:
+            found = model(torch.tensor(logits), torch.tensor(features))
+            expected = calibrator.predict_proba(logits, features=features)
+            assert found.dtype == torch.float64
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+    def test_the_temperature_comes_along(self, calibrator, batches):
+        model = CalibratedModel(Pair(), calibrator)
+        logits, features = batches[3]
+        arguments = torch.tensor(logits), torch.tensor(features)
+        if isinstance(calibrator, equable.EnsembleTemperatureScaling):
+            with pytest.raises(UnsupportedError, match="no single temperature"):
+                model(*arguments, return_temperature=True)
+            return
+        result = model(*arguments, return_temperature=True)
+        assert isinstance(result, Calibrated)
+        expected = calibrator.temperature(logits, features=features)
+        np.testing.assert_allclose(result.temperature, expected, rtol=1e-9)
+        assert torch.equal(result.probabilities, model(*arguments))
+
+    @pytest.mark.parametrize(
+        "name", ["ts", "ets", "pts", "dats", "dats sample", "arc", "arc untold", "arc guarded"]
+    )
+    def test_an_exported_graph_agrees_too(self, fitted, batches, name):
+        model = CalibratedModel(Pair(), fitted[name])
+        example = tuple(map(torch.tensor, batches[3]))
+        rows = torch.export.Dim("rows", min=1)
+        program = torch.export.export(
+            model, example, dynamic_shapes={"inputs": ({0: rows}, {0: rows})}, strict=False
+        ).module()
+        for logits, features in batches[:5] + batches[-1:]:
+            expected = fitted[name].predict_proba(logits, features=features)
+            found = program(torch.tensor(logits), torch.tensor(features))
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+    @pytest.mark.parametrize("name", ["arc guarded untold", "arc held guarded untold"])
+    def test_the_guard_acts_where_the_library_acts(self, fitted, test_rows, name):
+        calibrator = fitted[name]
+        model = CalibratedModel(nn.Identity(), calibrator)
+        small = [test_rows.logits[start : start + 7] for start in range(0, 140, 7)]
+        assert {calibrator.explain(logits)[0].guarded for logits in small} == {True, False}
+        for logits in small:
+            result = model(torch.tensor(logits), return_temperature=True)
+            np.testing.assert_allclose(result.temperature, calibrator.temperature(logits), rtol=1e-9)
+
+    def test_casting_the_module_casts_no_calibrator(self, fitted, batches):
+        model = CalibratedModel(Pair(), fitted["arc"])
+        arguments = tuple(map(torch.tensor, batches[3]))
+        before = model(*arguments)
+        assert torch.equal(model.half()(*arguments), before)
+
+
+def test_little_evidence_is_said(incremental):
+    rare = np.concatenate([np.flatnonzero(incremental.y == c)[: 2 if c < 3 else 40] for c in range(9)])
+    calibrator = equable.ARC().fit(incremental.logits[rare], incremental.y[rare])
+    batch = 30 * np.eye(9)[[0, 1, 2] * 10]
+    with pytest.warns(EvidenceWarning):
+        calibrator.predict_proba(batch)
+    with pytest.warns(EvidenceWarning, match="fewer than 10 calibration rows"):
+        CalibratedModel(nn.Identity(), calibrator)(torch.tensor(batch))
