@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,58 @@ def _ablation(name: str, settings: list[Any], seeds: tuple[int, ...]) -> list[di
         for seed in seeds
         for draw in (0, 1)
     ]
+
+
+#: Average ECE of seed 0 in each way of arriving that is planted; RC and T-CIL take no notice of it.
+ARRIVALS = {
+    ("pure", 0): {"dats": 0.07, "arc": 0.05},
+    ("pure", 1): {"dats": 0.13, "arc": 0.09},
+    ("pure", 8): {"dats": 0.09, "arc": 0.06},
+    ("mixed", 1): {"dats": 0.13, "arc": 0.09},
+    ("mixed", 8): {"dats": 0.12, "arc": 0.11},
+    ("drift", 1): {"dats": 0.13, "arc": 0.09},
+    ("drift", 8): {"dats": 0.10, "arc": 0.08},
+    ("stream", 8): {"dats": 0.08, "arc": 0.07},
+}
+STEADY = {"uncalibrated": 0.4, "rc": 0.10, "tcil": 0.105}
+
+
+def plant_regimes(
+    folder: Path, *, seeds: tuple[int, ...] = (0, 1), outputs: str = "0" * 64, half_width: float | None = 0.01
+) -> None:
+    """Regimes of a run: seed s has 0.02·s more; pooled ECE is half the average, NLL ten times it."""
+    for seed in seeds:
+        records = [
+            _arrival(regime, batch, method, seed, value + 0.02 * seed, half_width)
+            for (regime, batch), values in ARRIVALS.items()
+            for method, value in {**STEADY, **values, "arc_plain": values["arc"] - 0.001}.items()
+        ]
+        write_json(
+            folder / "regimes" / f"seed-{seed}.json", {"schema": 1, "outputs": outputs, "records": records}
+        )
+
+
+def _arrival(
+    regime: str, batch: int, method: str, seed: int, value: float, half_width: float | None
+) -> dict[str, Any]:
+    measures = {"average_ece": value, "pooled_ece": value / 2, "nll": 10 * value}
+    ends = {} if half_width is None else {k: [v - half_width, v + half_width] for k, v in measures.items()}
+    return {"regime": regime, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
+
+
+def plant_beliefs(folder: Path, *, guarded: tuple[bool, ...] = (False, True, False)) -> None:
+    """What ARC and guarded ARC believed after the last task, written into their scores of a planted run."""
+    for path in folder.glob(f"scores/seed-*_task-{len(guarded) - 1}_arc*.json"):
+        score = Score.load(path)
+        batches = [
+            {
+                "task": task,
+                "temperature": 2.0 + task + score.seed,
+                "slope": -0.25,
+                "effective_rows": 40.0 + 10 * task,
+                "guarded": acted and score.method == "arc_guard",
+                "own_classes": 0.9,
+            }
+            for task, acted in enumerate(guarded)
+        ]
+        replace(score, facts={"batches": batches}).save(path)

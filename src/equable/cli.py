@@ -101,7 +101,7 @@ def run(
     jobs: Jobs = 1,
     json: Json = False,
 ) -> None:
-    """Train → score → report. Stops anywhere; the same command resumes."""
+    """Train → score → regimes → report. Stops anywhere; the same command resumes."""
     from equable.benchmark.config import load_config
     from equable.benchmark.run import run as run_all
 
@@ -149,6 +149,20 @@ def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     for name, rows in records.items():
         typer.echo(f"{name}: {len(rows)} records in {run / 'ablations' / name}.json")
     typer.echo(f"Tables and figures of them: equable report {run}")
+
+
+@app.command(epilog="Example: equable regimes runs/cifar10")
+def regimes(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
+    """Serve stored outputs in batches of other sizes and mixes, and as a stream: no training."""
+    from equable.benchmark.regimes import regimes_run
+    from equable.benchmark.store import open_run
+
+    records = regimes_run(open_run(run), jobs=jobs, progress=False if json else None)
+    if json:
+        _print_json({"folder": run, "regimes": records})
+    else:
+        typer.echo(f"{len(records)} records in {run / 'regimes'}")
+        typer.echo(f"Table and figure of them: equable report {run}")
 
 
 @app.command(epilog="Examples: equable report runs/cifar10 · equable report runs/a runs/b --out comparison")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from equable import __version__
 from equable.cli import app
 
-COMMANDS = ("demo", "run", "score", "ablate", "report", "datasets")
+COMMANDS = ("demo", "run", "score", "regimes", "ablate", "report", "datasets")
 
 
 def call(*words):
@@ -80,7 +80,7 @@ def test_wrong_usage_is_exit_code_2(words):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    for command in ("score", "ablate", "report"):
+    for command in ("score", "regimes", "ablate", "report"):
         result = call(command, tmp_path)
         assert result.exit_code == 1
         assert "must be a run folder; it has no config.toml" in result.stderr
@@ -105,6 +105,13 @@ def test_score_and_ablate_from_stored_outputs(tiny_run):
     assert "DATS" in call("score", tiny_run.path, "--jobs", "1").stdout
     ablated = json.loads(call("ablate", tiny_run.path, "--json").stdout)
     assert len(ablated["ablations"]["coverage"]) == 5
+
+
+def test_regimes_from_stored_outputs(tiny_run):
+    found = json.loads(call("regimes", tiny_run.path, "--json").stdout)
+    assert {record["regime"] for record in found["regimes"]} == {"pure", "mixed", "drift", "stream"}
+    said = plain(call("regimes", tiny_run.path).stdout)
+    assert f"{len(found['regimes'])} records in" in said
 
 
 def test_report(tiny_run, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from equable.benchmark.report import write_report
-from planted_run import make_run
+from planted_run import make_run, plant_regimes
 
 pytestmark = pytest.mark.browser
 
@@ -50,6 +50,7 @@ def pages(tmp_path_factory):
     root = tmp_path_factory.mktemp("browser")
     name = "A-data-set-whose-name-is-much-too-long-and-has-no-space-to-break-it-anywhere"
     one = make_run(root / "one", name=name, paper="cifar10", tasks=5, seeds=(0,))
+    plant_regimes(one, seeds=(0,))
     two = make_run(root / "two", name="Two", tasks=2, seeds=(0,))
     return {"run": write_report([one]), "comparison": write_report([one, two], root / "both")}
 

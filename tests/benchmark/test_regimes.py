@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from equable.benchmark.regimes import BATCHES, batches_of, drifting, measure
+from equable.benchmark import regimes as module
+from equable.benchmark.regimes import BATCHES, batches_of, drifting, measure, measured_methods, regimes_run
 from equable.benchmark.step import Step
+from equable.benchmark.store import outputs_digest
 from equable.outputs import Outputs
+from equable.storage import read_json, write_json
 from planted import make_incremental
 
 
@@ -59,3 +62,45 @@ def test_every_method_in_every_regime():
     assert max(rc) - min(rc) < 1e-9
     arc = {r["nll"] for r in records if r["method"] == "arc_plain"}
     assert len(arc) > 5
+
+
+def test_a_run_holds_regimes_of_its_outputs(tiny_run):
+    value = read_json(tiny_run.regimes / "seed-0.json")
+    assert (value["schema"], value["outputs"]) == (1, outputs_digest(tiny_run.task(0, 2)))
+    assert {record["method"] for record in value["records"]} == set(measured_methods())
+    assert len(value["records"]) == 14 * len(measured_methods())
+    # the paper's protocol is what the scores hold
+    scored = read_json(tiny_run.score(0, 2, "dats"))["comparison"]
+    (pure,) = [r for r in value["records"] if (r["regime"], r["batch"], r["method"]) == ("pure", 0, "dats")]
+    for name in ("average_ece", "pooled_ece", "nll"):
+        assert pure[name] == pytest.approx(scored[name], abs=1e-12)
+        assert pure["intervals"][name] == pytest.approx(scored["intervals"][name], abs=1e-12)
+
+
+def test_finished_regimes_are_never_measured_again(tiny_run, monkeypatch):
+    path = tiny_run.regimes / "seed-0.json"
+    before = path.stat().st_mtime_ns
+    monkeypatch.setattr(module, "measure", lambda *_: pytest.fail("measured again"))
+    assert regimes_run(tiny_run) == read_json(path)["records"]
+    assert path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("damage", ["lost", "text", "list", "other outputs", "a method missing"])
+def test_lost_damaged_or_outdated_regimes_are_measured_again(tiny_run, monkeypatch, damage):
+    path = tiny_run.regimes / "seed-0.json"
+    whole = read_json(path)
+    if damage == "lost":
+        path.unlink()
+    elif damage == "text":
+        path.write_text("{")
+    elif damage == "list":
+        write_json(path, whole["records"])
+    elif damage == "other outputs":
+        write_json(path, {**whole, "outputs": "other"})
+    else:
+        records = [record for record in whole["records"] if record["method"] != "arc"]
+        write_json(path, {**whole, "records": records})
+    made = [dict(record) for record in whole["records"]]
+    monkeypatch.setattr(module, "measure", lambda *_: made)
+    regimes_run(tiny_run)
+    assert read_json(path) == whole

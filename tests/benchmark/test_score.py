@@ -194,3 +194,20 @@ def test_facts_hold_what_was_learnt(finished_run):
     assert 0 <= facts("tcil")["epsilon"] <= 1
     assert facts("tcil")["rows"] == 20
     assert all(not isinstance(value, dict) for value in facts("dats").values())
+
+
+def test_facts_hold_what_arc_believed(finished_run, step):
+    def score(name):
+        return Score.load(finished_run / "scores" / f"seed-0_task-{LAST}_{name}.json")
+
+    found = score("arc")
+    explained = METHODS["arc"].fit(step).explain(step.test.logits, groups=step.test.tasks)
+    assert [batch["task"] for batch in found.facts["batches"]] == [0, 1, 2]
+    assert [batch["temperature"] for batch in found.facts["batches"]] == pytest.approx(found.temperatures)
+    for task, (batch, truth) in enumerate(zip(found.facts["batches"], explained, strict=True)):
+        classes = sorted(set(step.test.labels[step.test.tasks == task].tolist()))
+        assert batch["own_classes"] == pytest.approx(sum(truth.mix[c] for c in classes))
+        assert (batch["slope"], batch["effective_rows"]) == pytest.approx((truth.slope, truth.effective_rows))
+        assert batch["guarded"] is False
+    assert {batch["guarded"] for batch in score("arc_guard").facts["batches"]} <= {True, False}
+    assert "batches" not in score("rc").facts

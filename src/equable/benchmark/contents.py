@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from equable.benchmark.page import Page, PageFigure, PageSection, section_of
+from equable.benchmark.remarks import arrival_words, guard_words, referral_words
 from equable.benchmark.results import Results, method_of
 from equable.benchmark.summary import best_ranked, summarise
 from equable.benchmark.tables import Table, comparison_table
@@ -24,7 +25,8 @@ Figures = Mapping[str, PageFigure]
 def run_page(run: Results, tables: Tables, figures: Figures) -> Page:
     """The page of one run."""
     lead, *others = summarise(run)
-    sections = [*_result_sections(tables, figures), *_detail_sections(tables, figures), *_receipts([run])]
+    details = _detail_sections(run, tables, figures)
+    sections = [*_result_sections(tables, figures), *details, *_receipts([run])]
     kept = [s for s in sections if s.tables or s.figures or s.folded or s.facts or s.code]
     return Page(run.title, _kicker(run), lead, others, _tiles(run), kept)
 
@@ -114,13 +116,46 @@ REFERRAL = (
 )
 
 
-def _detail_sections(tables: Tables, figures: Figures) -> list[PageSection]:
+ARRIVAL = (
+    "The paper hands over each task's whole test set as one batch. In practice rows come in batches of any "
+    "size, from one task or several, or one by one."
+)
+BELIEFS = (
+    "ARC estimates each batch's classes without labels; the more of the estimate lies on the task's own "
+    "classes, and the more calibration rows it rests on, the more its temperature can be trusted."
+)
+
+
+def _detail_sections(run: Results, tables: Tables, figures: Figures) -> list[PageSection]:
     ablations = [name for name in tables if name.startswith("ablation_")]
     drawn = [name for name in figures if name.startswith("ablation_")]
     steps = ["steps", "steps_worst", "protocol"]
     return [
         section_of(
-            "referral", "Referral", tables, figures, texts=[REFERRAL], drawn=["referral"], folded=["referral"]
+            "arrival",
+            "How rows arrive",
+            tables,
+            figures,
+            texts=[ARRIVAL, *arrival_words(run)],
+            drawn=["regimes"],
+            folded=["arrivals", "regimes"],
+        ),
+        section_of(
+            "referral",
+            "Referral",
+            tables,
+            figures,
+            texts=[REFERRAL, *referral_words(run)],
+            drawn=["referral"],
+            folded=["referral", "referral_gain"],
+        ),
+        section_of(
+            "beliefs",
+            "What ARC believed",
+            tables,
+            figures,
+            texts=[BELIEFS, *guard_words(run)],
+            open_tables=["beliefs"],
         ),
         section_of("steps", "After every task", tables, figures, folded=steps),
         section_of("ablations", "Ablations", tables, figures, drawn=drawn, folded=ablations),
@@ -179,7 +214,9 @@ def _provenance(run: Results) -> list[tuple[str, str]]:
 
 def _commands(runs: Sequence[Results]) -> str:
     lines = ["# from stored outputs, in seconds"]
-    lines += [f"equable {verb} {shlex.quote(run.name)}" for run in runs for verb in ("score", "ablate")]
+    lines += [
+        f"equable {verb} {shlex.quote(run.name)}" for run in runs for verb in ("score", "regimes", "ablate")
+    ]
     lines.append(
         f"equable report {shlex.join(run.name for run in runs)}{' --out FOLDER' if runs[1:] else ''}"
     )

@@ -64,7 +64,12 @@ def judge(exam: Exam, name: str, method: Method) -> Score:
     comparison = _compare(exam, name, after)
     everything = np.arange(len(exam.labels))
     curves = [risk_coverage(exam.labels[rows], after[rows]) for rows in (*exam.members, everything)]
-    facts = {**_learnt(calibrator), **_tcil_facts(method, exam.step), "rows": len(method.rows_of(exam.step))}
+    facts = {
+        **_learnt(calibrator),
+        **_beliefs(calibrator, exam),
+        **_tcil_facts(method, exam.step),
+        "rows": len(method.rows_of(exam.step)),
+    }
     return Score(
         seed=exam.seed,
         task=exam.step.task,
@@ -160,6 +165,30 @@ def _learnt(calibrator: Calibrator) -> dict[str, Any]:
         name.rstrip("_"): kinds[kind](getattr(calibrator, name))
         for name, kind in calibrator.FITTED.items()
         if kind in kinds
+    }
+
+
+def _beliefs(calibrator: Calibrator, exam: Exam) -> dict[str, Any]:
+    """What a calibrator that can explain itself believes about each task's test set.
+
+    ``own_classes`` is the share of the estimated class mix that lies on the task's own classes: 1 where
+    the batch was recognised.
+    """
+    if not hasattr(calibrator, "explain"):
+        return {}
+    believed = calibrator.explain(exam.step.test.logits, groups=exam.tasks)
+    return {
+        "batches": [
+            {
+                "task": int(batch.group),
+                "temperature": batch.temperature,
+                "slope": batch.slope,
+                "effective_rows": batch.effective_rows,
+                "guarded": batch.guarded,
+                "own_classes": float(batch.mix[np.unique(exam.labels[exam.members[batch.group]])].sum()),
+            }
+            for batch in believed
+        ]
     }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
 from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors
-from equable.calibrators.solvers import brier_temperature, softmax, temperature_grid
+from equable.calibrators.solvers import ShiftedRows, brier_temperature, temperature_grid
 from equable.outputs import Outputs
 
 N_BINS = 15
@@ -43,7 +43,8 @@ class LaSCal(Calibrator):
     """
 
     FITTED: ClassVar = {
-        "logits_": "NK",
+        "confidences_": "GN",
+        "correct_": "N",
         "labels_": "N",
         "weights_": "N",
         "prior_": "K",
@@ -51,7 +52,8 @@ class LaSCal(Calibrator):
         "posterior_bias_": "K",
         "replayed_temperature_": "float",
     }
-    logits_: FloatArray
+    confidences_: FloatArray  # of the calibration rows at each temperature of the grid
+    correct_: FloatArray
     labels_: FloatArray
     weights_: FloatArray
     prior_: FloatArray
@@ -61,10 +63,12 @@ class LaSCal(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
+        logits = rows.logits.astype(np.float64)
         temperature, bias, _ = fit_bias_corrected(rows.logits, rows.labels, rows.weights)
         prior = np.bincount(rows.labels, rows.weights, minlength=rows.n_classes) / len(rows.labels)
         return {
-            "logits_": rows.logits.astype(np.float64),
+            "confidences_": np.stack([_confidences(logits, t) for t in temperature_grid(GRID_POINTS)]),
+            "correct_": (rows.logits.argmax(axis=1) == rows.labels).astype(np.float64),
             "labels_": rows.labels.astype(np.float64),
             "weights_": rows.weights,
             "prior_": prior,
@@ -80,9 +84,9 @@ class LaSCal(Calibrator):
         chosen = np.full(n_groups, self.replayed_temperature_)
         large = np.flatnonzero(np.bincount(codes, minlength=n_groups) >= 2 * N_BINS)
         best = np.full(len(large), np.inf)
-        for temperature in temperature_grid(GRID_POINTS) if len(large) else ():
-            source = softmax(self.logits_, temperature).max(axis=1)
-            target = softmax(rows.logits, temperature).max(axis=1)
+        grid = temperature_grid(GRID_POINTS) if len(large) else ()
+        for temperature, source in zip(grid, self.confidences_, strict=False):
+            target = _confidences(rows.logits, temperature)
             for i, group in enumerate(large):
                 loss = self._loss(source, target[codes == group], mixes[group])
                 if loss < best[i]:
@@ -91,15 +95,25 @@ class LaSCal(Calibrator):
 
     def _loss(self, source: FloatArray, target: FloatArray, mix: FloatArray) -> float:
         labels: IntArray = self.labels_.astype(np.int64)
-        correct = self.logits_.argmax(axis=1) == labels
-        importance = self.weights_ * (mix / self.prior_)[labels] * correct
-        ordered = np.sort(target)
-        starts = [part[0] for part in np.array_split(np.arange(len(ordered)), N_BINS)]
-        edges = ordered[starts[1:]]
-        counts = np.bincount(np.searchsorted(edges, target, side="right"), minlength=N_BINS)
+        importance = self.weights_ * (mix / self.prior_)[labels] * self.correct_
+        size, longer = divmod(len(target), N_BINS)  # the first bins are longer by one
+        places = np.arange(1, N_BINS)
+        edges = np.sort(target)[places * size + np.minimum(places, longer)]
+        bins = np.searchsorted(edges, target, side="right")
+        counts = np.bincount(bins, minlength=N_BINS)
         mass = np.bincount(np.searchsorted(edges, source, side="right"), importance, minlength=N_BINS)
         if counts.min() < 2:  # confidences saturate at 1 and bins run empty: nothing can be estimated
             return np.inf
         accuracy = (len(target) - 1) / len(source) * mass / (counts - 1)
-        gaps = target - accuracy[np.searchsorted(edges, target, side="right")]
+        gaps = target - accuracy[bins]
         return float(np.mean(gaps**2))
+
+
+def _confidences(logits: FloatArray, temperature: float) -> FloatArray:
+    highest: FloatArray = softmax(logits, temperature).max(axis=1)
+    return highest
+
+
+def _confidences(rows: ShiftedRows, temperature: float) -> FloatArray:
+    """max softmax(z/T) = 1/Σ exp((z − max z)/T) of each row."""
+    return np.concatenate([1 / np.exp(shifted / temperature).sum(axis=1) for _, shifted in rows])

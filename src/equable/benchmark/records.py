@@ -40,7 +40,8 @@ class Score:
     accepted: list[float]
     #: {"forward": s, "fit": s, "apply": s}
     seconds: dict[str, float]
-    #: What the calibrator learnt, small things only: base_temperature, epsilon, converged …
+    #: What the calibrator learnt, small things only: base_temperature, epsilon, converged …; of one that
+    #: explains itself ``batches``, what it believed about each task's test set.
     facts: dict[str, Any]
     #: SHA-256 of the outputs this score was computed from.
     outputs: str

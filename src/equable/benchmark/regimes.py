@@ -1,9 +1,11 @@
 """How rows arrive: the same test rows in batches of other sizes and mixes, after the last task.
 
-``regimes/seed-<s>.json`` is a list of records, one for each (regime, batch, method)::
+``regimes/seed-<s>.json`` holds one record for each (regime, batch, method), and the SHA-256 of the outputs
+they were measured on; a file that is whole and of the same outputs is never made again::
 
-    {"regime": "mixed", "batch": 32, "method": "arc", "seed": 0, "average_ece": …, "pooled_ece": …, "nll": …,
-     "intervals": {"average_ece": [low, high], …}}
+    {"schema": 1, "outputs": SHA-256, "records": [
+        {"regime": "mixed", "batch": 32, "method": "arc", "seed": 0, "average_ece": …, "pooled_ece": …,
+         "nll": …, "intervals": {"average_ece": [low, high], …}}, …]}
 
 ==========  ==========================================================================================
 regime      a batch holds
@@ -20,24 +22,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from equable.arrays import FloatArray, IntArray
-from equable.benchmark.executors import run_local
+from equable.benchmark.executors import one_thread, run_local
 from equable.benchmark.methods import METHODS
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.step import Step, load_step, tasks_of
 from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
 from equable.calibrators import Calibrator, Stream, Uncalibrated
-from equable.errors import EquableWarning
-from equable.metrics import compare_tasks
-from equable.storage import write_json
+from equable.errors import EquableWarning, FileFormatError
+from equable.metrics import TaskComparison, compare_tasks
+from equable.storage import read_json, write_json
 
 Record = dict[str, Any]
 
+SCHEMA = 1
 BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
 STREAM_ROWS, STREAM_WINDOW = 8, 256
@@ -55,52 +58,76 @@ def regimes_run(
     steps = [(seed, task) for seed, task in reached.items() if task == max(reached.values())]
     records: list[Record] = []
     with progress_bar("regimes", len(steps), progress) as advance:
-        for (seed, _), made in run_local(partial(regimes_step, folder), steps, jobs=jobs):
-            write_json(folder.path / "regimes" / f"seed-{seed}.json", made)
+        for _, made in run_local(partial(regimes_step, folder), steps, jobs=jobs):
             records += made
             advance(1)
     return sorted(records, key=lambda record: int(record["seed"]))
 
 
 def regimes_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
-    """Every regime of one (seed, task)."""
+    """Every regime of one (seed, task), measured unless it is stored already."""
     seed, task = step
-    outputs_digest(folder.task(seed, task))  # refuses damaged files
+    digest = outputs_digest(folder.task(seed, task))
+    path = folder.regimes / f"seed-{seed}.json"
+    known = _stored(path, digest)
+    if known is not None:
+        return known
     score = folder.config().score
-    with threadpool_limits(1), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", EquableWarning)  # small batches rest on few rows by design
-        return list(measure(load_step(folder.task(seed, task)), seed, score.n_bins, score.n_bootstrap))
+        records = list(measure(load_step(folder.task(seed, task)), seed, score.n_bins, score.n_bootstrap))
+    write_json(path, {"schema": SCHEMA, "outputs": digest, "records": records})
+    return records
+
+
+def _stored(path: Path, digest: str) -> list[Record] | None:
+    """The records of a file that is whole, of these outputs and of all methods."""
+    try:
+        value = read_json(path) if path.is_file() else None
+    except FileFormatError:
+        return None
+    if not isinstance(value, dict) or set(value) != {"schema", "outputs", "records"}:
+        return None
+    if (value["schema"], value["outputs"]) != (SCHEMA, digest):
+        return None
+    records: list[Record] = value["records"]
+    return records if {record["method"] for record in records} == set(measured_methods()) else None
+
+
+def measured_methods() -> list[str]:
+    """Every method without bounds, and the variants of ARC."""
+    return [name for name, m in METHODS.items() if not m.bound and (not m.variant or name.startswith("arc"))]
 
 
 def measure(step: Step, seed: int, n_bins: int, n_bootstrap: int) -> Iterator[Record]:
     """One record for each regime, batch size and method."""
     tasks = tasks_of(step.test)
     plain = Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(step.test.logits)
-    arrivals = batches_of(tasks, seed)
-    for name, method in METHODS.items():
-        if method.bound or (method.variant and not name.startswith("arc")):
-            continue
-        calibrator = method.fit(step)
+    arrivals, order = batches_of(tasks, seed), drifting(tasks, seed)
+    for name in measured_methods():
+        calibrator = METHODS[name].fit(step)
         served = {key: _in_batches(calibrator, step, groups) for key, groups in arrivals.items()}
-        served["stream", STREAM_ROWS] = _in_stream(calibrator, step, drifting(tasks, seed))
+        served["stream", STREAM_ROWS] = _in_stream(calibrator, step, order)
+        known: dict[bytes, Record] = {}  # to most methods all arrivals are one, and a bootstrap is dear
         for (regime, batch), after in served.items():
-            result = compare_tasks(
-                step.test.labels,
-                tasks,
-                plain,
-                after,
-                n_bins=n_bins,
-                n_bootstrap=n_bootstrap,
-                random_state=[seed, step.task],
-            )
-            yield {
-                "regime": regime,
-                "batch": batch,
-                "method": name,
-                "seed": seed,
-                **{measure: float(getattr(result, measure)) for measure in MEASURES},
-                "intervals": {m: list(result.intervals[m]) for m in MEASURES if m in result.intervals},
-            }
+            key = after.tobytes()
+            if key not in known:
+                comparison = compare_tasks(
+                    step.test.labels,
+                    tasks,
+                    plain,
+                    after,
+                    n_bins=n_bins,
+                    n_bootstrap=n_bootstrap,
+                    random_state=[seed, step.task],
+                )
+                known[key] = _measures(comparison)
+            yield {"regime": regime, "batch": batch, "method": name, "seed": seed, **known[key]}
+
+
+def _measures(comparison: TaskComparison) -> Record:
+    intervals = {name: list(comparison.intervals[name]) for name in MEASURES if name in comparison.intervals}
+    return {**{name: float(getattr(comparison, name)) for name in MEASURES}, "intervals": intervals}
 
 
 def batches_of(tasks: IntArray, seed: int) -> dict[tuple[str, int], IntArray]:

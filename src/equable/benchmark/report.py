@@ -29,7 +29,13 @@ SOURCES = (
     "tables/*.py",
     "figures/*.py",
     "page.*",
-    *(f"{name}.py" for name in ("contents", "methods", "paper", "records", "report", "results", "summary")),
+    *(
+        f"{name}.py"
+        for name in (
+            *("contents", "methods", "paper", "records", "regimes", "remarks", "report", "results"),
+            "summary",
+        )
+    ),
 )
 PAGE = "report.html"
 
@@ -85,7 +91,8 @@ def inputs_digest(folders: Sequence[Path]) -> str:
 
 def _records(folder: Path) -> list[Path]:
     names = [folder / "config.toml", folder / "environment.json"]
-    found = [*sorted((folder / "scores").glob("*.json")), *sorted((folder / "ablations").glob("*.json"))]
+    kinds = ("scores", "ablations", "regimes")
+    found = [path for kind in kinds for path in sorted((folder / kind).glob("*.json"))]
     return [path for path in [*names, *found] if path.is_file()]
 
 

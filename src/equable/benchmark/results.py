@@ -55,6 +55,7 @@ class Results:
     scores: Mapping[tuple[int, int, str], Score]
     noise: Mapping[tuple[int, int], Mapping[str, Any]]
     ablations: tuple[Mapping[str, Any], ...] = ()
+    regimes: tuple[Mapping[str, Any], ...] = ()
 
     @cached_property
     def last_task(self) -> int:
@@ -170,6 +171,7 @@ def load_results(folder: Path) -> Results:
         scores=scores,
         noise=noise,
         ablations=_ablations(folder / "ablations"),
+        regimes=_regimes(folder / "regimes", _last_outputs(scores)),
     )
 
 
@@ -187,3 +189,19 @@ def _ablations(folder: Path) -> tuple[Mapping[str, Any], ...]:
     records = [record for path in sorted(folder.glob("*.json")) for record in read_json(path)]
     split = [(r, *str(r["ablation"]).partition("_rc")[:2]) for r in records]
     return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
+
+
+def _last_outputs(scores: Mapping[tuple[int, int, str], Score]) -> set[str]:
+    last = max(task for _, task, _ in scores)
+    return {score.outputs for (_, task, _), score in scores.items() if task == last}
+
+
+def _regimes(folder: Path, outputs: set[str]) -> tuple[Mapping[str, Any], ...]:
+    """All records that were measured on the outputs of these scores; others are outdated and left out."""
+    found: list[Mapping[str, Any]] = []
+    for path in sorted(folder.glob("seed-*.json")):
+        value = read_json(path)
+        if not isinstance(value, dict) or not {"outputs", "records"} <= set(value):
+            raise FileFormatError(f"{path} must hold regimes; it holds other keys. Delete it")
+        found += value["records"] if value["outputs"] in outputs else []
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""A whole run: train → score → report. It stops anywhere and resumes to the same numbers."""
+"""A whole run: train → score → regimes → report. It stops anywhere and resumes to the same numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from equable.benchmark.executors import run_local, threads_of_each
 from equable.benchmark.methods import METHODS
 from equable.benchmark.progress import progress_bar
+from equable.benchmark.regimes import regimes_run
 from equable.benchmark.score import ScoreCount, score_run
 from equable.benchmark.settings import Config
 from equable.benchmark.store import RunFolder, start_run
@@ -57,10 +58,12 @@ def run_cell(
     threads: int | None = None,
     progress: bool | None = False,
 ) -> ScoreCount:
-    """One seed, trained and scored: the unit of work that executors hand out."""
+    """One seed, trained, scored and measured in all regimes: the unit of work that executors hand out."""
     images = load_data(config) if dataset is None else dataset
     train_seed(folder, config, images, seed, threads=threads, progress=progress)
-    return score_run(folder, [seed], progress=progress)
+    count = score_run(folder, [seed], progress=progress)
+    regimes_run(folder, [seed], progress=progress)
+    return count
 
 
 def _run_here(

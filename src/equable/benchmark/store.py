@@ -4,7 +4,8 @@
 
     config.toml         resolved settings        environment.json    versions, commit, hardware
     seed-0/task-3/      what training wrote      scores/             one JSON file per (seed, task, method)
-    ablations/          one JSON file each       tables/ figures/    report.html
+    ablations/          one JSON file each       regimes/            one JSON file per seed
+    tables/ figures/    report.html
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class RunFolder:
     def ablations(self) -> Path:
         """The folder of ablation records."""
         return self.path / "ablations"
+
+    @property
+    def regimes(self) -> Path:
+        """The folder of the regimes' records."""
+        return self.path / "regimes"
 
     def seed(self, seed: int) -> Path:
         """The folder of one seed."""

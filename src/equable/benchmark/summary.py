@@ -7,8 +7,9 @@ from statistics import NormalDist
 
 from equable.benchmark.results import Results, method_of
 
-# Always spoken of: the paper's method and the two with one temperature for all tasks, whose harm it is about.
-COMPARED = ("dats", "rc", "tcil")
+# Always spoken of: ARC, the paper's method, and the two with one temperature for all tasks, whose harm it is
+# about.
+COMPARED = ("arc", "dats", "rc", "tcil")
 
 
 def best_ranked(results: Results) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.solvers import (
@@ -27,6 +27,7 @@ from equable.calibrators.solvers import (
 )
 
 GRID_POINTS = 97
+FIRST_ITERATIONS = 30
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class DistanceProblem:
 
 
 def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
-    """L-BFGS-B over (w, T_base), from w = 0 with T_base = T_0 and from all ones; the better is kept."""
+    """L-BFGS-B over (w, T_base), from w = 0 with T_base = T_0 and from all ones; after a few iterations the better is kept."""
     order = canonical_order(problem.logits, problem.labels)
     problem = replace(
         problem,
@@ -85,22 +86,24 @@ def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
     rows = ShiftedRows(problem.logits)
     upper = np.where(problem.free, np.inf, 0.0)
     bounds = [(0.0, high) for high in upper] + [(MIN_TEMPERATURE, MAX_TEMPERATURE)]
-    fits = []
-    for weight, base in ((0.0, centre), (1.0, 1.0)):
-        start = np.append(np.where(problem.free, weight, 0.0), base)
-        fits.append(
-            minimize(
-                problem.objective,
-                start,
-                args=(rows, float(np.log(centre))),
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                options={"maxiter": 1000, "maxfun": 5000, "ftol": 1e-13, "gtol": 1e-8},
-            )
+
+    def run(start: FloatArray, iterations: int) -> OptimizeResult:
+        return minimize(
+            problem.objective,
+            start,
+            args=(rows, float(np.log(centre))),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": iterations, "maxfun": 5000, "ftol": 1e-11, "gtol": 1e-7},
         )
-    best = min(fits, key=lambda fit: float(fit.fun))
-    return DistanceFit(float(best.x[-1]), best.x[:-1], bool(best.success), int(sum(fit.nfev for fit in fits)))
+
+    starts = [np.append(np.where(problem.free, w, 0.0), base) for w, base in ((0.0, centre), (1.0, 1.0))]
+    tried = [run(start, FIRST_ITERATIONS) for start in starts]
+    best = min(tried, key=lambda fit: float(fit.fun))
+    last = run(best.x, 1000)  # only the more promising start is followed to its end
+    n_iter = int(sum(fit.nfev for fit in (*tried, last)))
+    return DistanceFit(float(last.x[-1]), last.x[:-1], bool(last.success), n_iter)
 
 
 def solve_by_class(problem: DistanceProblem, class_distances: FloatArray, centre: float) -> DistanceFit:

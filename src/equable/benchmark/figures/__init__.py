@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from equable.benchmark.figures.bars import draw_ablation, draw_choices, draw_runtime
 from equable.benchmark.figures.curves import chosen_methods, draw_referral, draw_reliability
+from equable.benchmark.figures.regimes import caption as regimes_caption
+from equable.benchmark.figures.regimes import draw_regimes, say_regimes
 from equable.benchmark.figures.style import DARK_CSS, drawing, to_png, to_svg
 from equable.benchmark.figures.tasks import (
     draw_confidence,
@@ -104,6 +106,8 @@ def build_plots(run: Results) -> list[Plot]:
     )
     plots += [_reliability(run, method) for method in chosen_methods(run)]
     plots.append(_referral(run))
+    if run.regimes:
+        plots.append(Plot("regimes", regimes_caption(run), say_regimes(run), lambda: draw_regimes(run)))
     plots += [_ablation(run, name) for name in ablation_names(run) if has_numbers(run, name)]
     choices = [name for name in ablation_names(run) if not has_numbers(run, name)]
     if choices:

@@ -23,9 +23,9 @@ TICKS = ([0, 0.5, 1], ["0", "50", "100"])
 
 
 def chosen_methods(run: Results) -> list[str]:
-    """The best ranked method, then DATS and RC: what the curves are drawn for."""
+    """The best ranked method, then ARC, DATS and RC: what the curves are drawn for."""
     best = best_ranked(run)
-    names = dict.fromkeys([best, "dats", "rc"])
+    names = dict.fromkeys([best, "arc", "dats", "rc"])
     return [name for name in names if name in run.ranked and name != "uncalibrated"]
 
 

@@ -57,13 +57,14 @@ LOOKS = {
     "rc_brier": Look(ORANGE, "D", "-."),
     "tcil": Look(PURPLE, "^", "--"),
     "dats": Look(BLUE, "o", "-"),
+    "lascal": Look(INK, "X", "-."),
     "arc": Look(GREEN, "P", "-"),
 }
 
 
 def look(method: str) -> Look:
     """The look of a method; new ones share one until they get their own."""
-    return LOOKS.get(method, Look(INK, "X", "-."))
+    return LOOKS.get(method, Look(INK, "d", ":"))
 
 
 RC: Any = {

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from equable.benchmark.results import Results, load_results
+from equable.benchmark.tables.beliefs import beliefs_table
 from equable.benchmark.tables.by_task import (
+    gain_table,
     protocol_table,
     referral_table,
     steps_table,
@@ -22,6 +24,7 @@ from equable.benchmark.tables.costs import ablation_names, ablation_table, runti
 from equable.benchmark.tables.flat import scores_csv
 from equable.benchmark.tables.model import Table
 from equable.benchmark.tables.overall import intervals_table, main_table, paper_table
+from equable.benchmark.tables.regimes import arrivals_table, regimes_table
 from equable.benchmark.tables.render import csv_text, latex, markdown, rich_table
 
 if TYPE_CHECKING:
@@ -44,7 +47,11 @@ def build_tables(results: Results) -> list[Table]:
         steps_table(results),
         steps_table(results, "max_delta_ece"),
         protocol_table(results),
+        beliefs_table(results),
         referral_table(results),
+        gain_table(results),
+        arrivals_table(results),
+        regimes_table(results),
         *(ablation_table(results, name) for name in ablation_names(results)),
         runtime_table(results),
     ]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from equable.benchmark.records import Score
-from equable.benchmark.results import Results, spread
+from equable.benchmark.results import Results, Spread, method_of, spread
 from equable.benchmark.tables.model import Cell, Column, Section, Table, cell, mark_best, percent
 from equable.benchmark.tables.overall import method_sections, seeds_note
 
@@ -102,19 +99,45 @@ def protocol_table(results: Results) -> Table:
     return Table("protocol", results.title, title, "Method", PROTOCOL, sections, (note,))
 
 
+def accepted(results: Results, method: str, index: int) -> Spread | None:
+    """Share of a task's rows that can be accepted at 5 % error; one past the last task: of all rows."""
+    return results.over_seeds(method, lambda score: score.accepted[index])
+
+
+def accepted_gain(results: Results, method: str, index: int) -> Spread | None:
+    """How much more of the rows than with RC, seed by seed."""
+    with_rc = {score.seed: score.accepted[index] for score in results.at("rc")}
+    found = [score for score in results.at(method) if score.seed in with_rc]
+    return spread([score.accepted[index] - with_rc[score.seed] for score in found])
+
+
+def gain_table(results: Results) -> Table | None:
+    """How many more rows than with RC can be accepted with at most 5 % error among them."""
+    if "rc" not in results.methods:
+        return None
+    keys = [(f"task_{t + 1}", f"Task {t + 1}") for t in range(results.last_task + 1)]
+    columns = tuple(Column(*key, "points", 1, 100.0, signed=True) for key in [*keys, ("pooled", "All rows")])
+
+    def cells(method: str) -> tuple[Cell, ...]:
+        return tuple(cell(c, accepted_gain(results, method, i)) for i, c in enumerate(columns))
+
+    first, *others = method_sections(results, cells)
+    rows = tuple(row for row in first.rows if row.label != method_of("rc").label)
+    note = "Share accepted − share accepted with RC, of the same seed; above zero, fewer rows go to a person."
+    title = "More rows accepted than with RC, at ≤ 5 % error"
+    sections = (Section("", rows), *others)
+    return Table(
+        "referral_gain", results.title, title, "Method", columns, sections, (note, seeds_note(results))
+    )
+
+
 def referral_table(results: Results) -> Table:
     """The largest share of rows that can be accepted with at most 5 % error among them."""
     tasks = [Column(f"task_{t + 1}", f"Task {t + 1}", "%", 1, 100.0) for t in range(results.last_task + 1)]
     columns = (*tasks, Column("pooled", "All rows", "%", 1, 100.0, best="high"))
 
-    def share(index: int) -> Callable[[Score], float]:
-        def read(score: Score) -> float:
-            return score.accepted[index]
-
-        return read
-
     def cells(method: str) -> tuple[Cell, ...]:
-        return tuple(cell(c, results.over_seeds(method, share(i))) for i, c in enumerate(columns))
+        return tuple(cell(c, accepted(results, method, i)) for i, c in enumerate(columns))
 
     sections = mark_best(columns, method_sections(results, cells))
     note = (

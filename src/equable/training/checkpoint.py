@@ -1,0 +1,64 @@
+"""Tensors and progress in one safetensors file: written atomically, read without pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from equable.errors import FileFormatError
+from equable.storage import atomic_path
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write tensors and JSON-able facts to `path`, whole or not at all."""
+    # safetensors stores plain row-major memory: channels_last weights are copied into it.
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with atomic_path(path) as temporary:
+        save_file(plain, temporary, metadata={"facts": json.dumps(dict(facts), sort_keys=True)})
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {})["facts"])
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise FileFormatError(
+            f"{path} must be a file of equable's training; it is damaged or foreign: {error}"
+        ) from error
+
+
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor], where: object) -> None:
+    """Copy weights into a network; a weight too many, missing or of another shape is an error."""
+    own = network.state_dict()
+    if own.keys() != weights.keys():
+        odd = sorted(own.keys() ^ weights.keys())[0]
+        raise FileFormatError(
+            f"{where}: weights must be those of {type(network).__name__}; {odd!r} is in one only"
+        )
+    for name, tensor in own.items():
+        if tensor.shape != weights[name].shape:
+            raise FileFormatError(
+                f"{where}: {name} must have shape {tuple(tensor.shape)}; got {tuple(weights[name].shape)}"
+            )
+        with torch.no_grad():
+            tensor.copy_(weights[name])
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors under ``prefix/name``."""
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that `prefixed` put under this prefix."""
+    start = f"{prefix}/"
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}

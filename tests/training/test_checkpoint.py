@@ -1,0 +1,52 @@
+"""Checkpoint files: what goes in comes out, and nothing else is read."""
+
+import pickle
+
+import pytest
+import torch
+
+from equable.errors import FileFormatError
+from equable.training.checkpoint import load_tensors, load_weights, prefixed, save_tensors, under
+from equable.training.networks import SlimResNet18
+
+
+def test_round_trip_keeps_every_bit_and_the_facts(tmp_path):
+    network = SlimResNet18(4, (8, 8, 1), nf=2).to(memory_format=torch.channels_last)
+    save_tensors(
+        tmp_path / "a.safetensors", prefixed("network", network.state_dict()), {"epoch": 3, "loss": 0.1}
+    )
+    tensors, facts = load_tensors(tmp_path / "a.safetensors")
+    assert facts == {"epoch": 3, "loss": 0.1}
+    other = SlimResNet18(4, (8, 8, 1), nf=2).to(memory_format=torch.channels_last)
+    load_weights(other, under("network", tensors), "a.safetensors")
+    for name, value in other.state_dict().items():
+        assert torch.equal(value, network.state_dict()[name])
+    assert other.stem.weight.stride() == network.stem.weight.stride()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors", pickle.dumps({"a": 1})])
+def test_foreign_files_are_refused(tmp_path, content):
+    (tmp_path / "bad.safetensors").write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"bad\.safetensors must be a file of equable's training"):
+        load_tensors(tmp_path / "bad.safetensors")
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    path = tmp_path / "cut.safetensors"
+    save_tensors(path, {"x": torch.ones(100)}, {})
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(FileFormatError, match="damaged"):
+        load_tensors(path)
+
+
+def test_weights_of_another_network_are_refused():
+    network = SlimResNet18(4, (8, 8, 1), nf=2)
+    weights = network.state_dict()
+    with pytest.raises(FileFormatError, match=r"head\.bias must have shape \(5,\); got \(4,\)"):
+        load_weights(
+            SlimResNet18(5, (8, 8, 1), nf=2), {**weights, "head.weight": torch.zeros(5, 16)}, "model"
+        )
+    del weights["head.bias"]
+    with pytest.raises(FileFormatError, match=r"'head\.bias' is in one only"):
+        load_weights(network, weights, "model")

@@ -1,0 +1,57 @@
+"""What is stored against a plain forward pass, row by row."""
+
+import numpy as np
+import pytest
+import torch
+
+from equable import Outputs
+from equable.scenarios import calibration_rows
+
+
+def plain(trained, rows):
+    """Logits and features of each row alone, in the scenario's own words."""
+    mean, std = trained.images.mean, trained.images.std
+    x = (trained.dataset.images[rows].astype(np.float32) - mean) / std
+    with torch.no_grad():
+        logits, features = trained.network(torch.from_numpy(x).permute(0, 3, 1, 2))
+    return logits.numpy(), features.numpy()
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_outputs_are_those_of_the_network_in_the_order_of_tasks_and_rows(trained, part):
+    outputs = Outputs.load(trained.folder / "task-2" / f"{part}.npz")
+    rows = np.concatenate([getattr(task, part) for task in trained.scenario])
+    logits, features = plain(trained, rows)
+    np.testing.assert_allclose(outputs.logits, logits, atol=1e-4)
+    np.testing.assert_allclose(outputs.features, features, atol=1e-4)
+    assert np.array_equal(outputs.labels, trained.scenario.labels[rows])
+    assert np.array_equal(outputs.tasks, trained.scenario.tasks_of(rows))
+    assert outputs.logits.dtype == outputs.features.dtype == np.float32
+
+
+@pytest.mark.parametrize(("task", "n_seen"), [(0, 2), (1, 5), (2, 6)])
+def test_logits_are_cut_to_the_classes_seen(trained, task, n_seen):
+    for name in ("validation", "test", "perturbed"):
+        outputs = Outputs.load(trained.folder / f"task-{task}" / f"{name}.npz")
+        assert outputs.n_classes == n_seen
+        assert set(outputs.labels) == set(range(n_seen))
+        assert set(outputs.tasks) == set(range(task + 1))
+
+
+def test_the_calibration_buffer_is_marked(trained):
+    with np.load(trained.folder / "task-2" / "memory.npz") as memory:
+        buffer_rows, memory_rows = memory["calibration_buffer"], memory["replay_memory"]
+    validation = Outputs.load(trained.folder / "task-2" / "validation.npz")
+    everything = np.concatenate([task.validation for task in trained.scenario])
+    assert np.array_equal(validation.groups == "calibration_buffer", np.isin(everything, buffer_rows))
+    assert len(calibration_rows(validation)) == len(buffer_rows) == round(0.5 * 24) + round(0.5 * 36) + 6
+    assert not np.isin(memory_rows, everything).any(), "the replay memory holds training rows only"
+
+
+def test_every_row_is_timed_once(trained):
+    for task, facts in enumerate(trained.done):
+        validation = sum(len(t.validation) for t in trained.scenario[: task + 1])
+        assert sum(part["rows"] for part in facts["forward"]["validation"].values()) == validation
+        assert [part["rows"] for part in facts["forward"]["test"].values()] == [
+            len(t.test) for t in trained.scenario[: task + 1]
+        ]

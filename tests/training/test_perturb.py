@@ -1,0 +1,153 @@
+"""T-CIL against a naive version that recomputes everything at every bisection step."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import equable
+from equable import Outputs
+from equable.calibrators.solvers import nll_temperature
+from equable.storage import read_npz
+from equable.training.perturb import bisect, choose_targets, gradient_signs, perturb_memory
+
+
+def naive_targets(network, x, labels, current_classes):
+    with torch.no_grad():
+        features = network(x)[1].double().numpy()
+    classes = sorted(set(labels.tolist()))
+    means = {c: features[labels == c].mean(axis=0) for c in classes}
+    targets = []
+    for feature, label in zip(features, labels, strict=True):
+        distance = {c: np.sqrt(((feature - means[c]) ** 2).sum()) for c in classes if c != label}
+        pick = max if label in current_classes else min
+        targets.append(pick(distance, key=distance.get))
+    return np.array(targets)
+
+
+def naive_signs(network, x, targets, n_seen):
+    x = x.clone().requires_grad_()
+    F.cross_entropy(network(x)[0][:, :n_seen], torch.from_numpy(targets)).backward()
+    return x.grad.sign()
+
+
+def naive_tcil(network, x, labels, validation, current_classes):
+    goal = nll_temperature(validation.logits, validation.labels).temperature
+    n_seen, low, high = validation.n_classes, 0.0, 1.0
+    current = np.isin(labels, list(current_classes))
+
+    def perturbed(epsilon, rows):
+        targets = naive_targets(network, x, labels, current_classes)
+        moved = x - epsilon * naive_signs(network, x, targets, n_seen)
+        with torch.no_grad():
+            return network(moved[torch.from_numpy(rows)])[0][:, :n_seen].numpy(), labels[rows]
+
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        if nll_temperature(*perturbed(middle, current)).temperature < goal:
+            low = middle
+        else:
+            high = middle
+    epsilon = (low + high) / 2
+    return epsilon, nll_temperature(*perturbed(epsilon, np.ones_like(current))).temperature
+
+
+@pytest.fixture(scope="module")
+def memory(trained):
+    rows = read_npz(trained.folder / "task-2" / "memory.npz")["replay_memory"]
+    return trained.images.batch(torch.from_numpy(rows)), trained.scenario.labels[rows]
+
+
+@pytest.fixture(scope="module")
+def current_validation(trained):
+    validation = Outputs.load(trained.folder / "task-2" / "validation.npz")
+    return validation[validation.tasks == 2]
+
+
+def with_temperature(outputs, factor):
+    """The same rows with logits scaled, so that T* takes another value."""
+    return Outputs(outputs.logits * factor, outputs.labels)
+
+
+def not_all_right(outputs):
+    """One row of the wrong class, so that T* is inside its bounds."""
+    labels = outputs.labels.copy()
+    labels[0] = 0
+    return Outputs(outputs.logits, labels)
+
+
+def test_targets_and_signs_equal_the_naive_ones(trained, memory):
+    x, labels = memory
+    with torch.no_grad():
+        features = trained.network(x)[1].numpy()
+    targets = choose_targets(features, labels, np.isin(labels, [5]))
+    assert np.array_equal(targets, naive_targets(trained.network, x, labels, {5}))
+    assert not (targets == labels).any()
+    ours = gradient_signs(trained.network, x, targets, 6)
+    theirs = naive_signs(trained.network, x, targets, 6)
+    # gradients of the order of rounding may take either sign
+    assert (ours == theirs).float().mean() > 0.999
+    assert all(p.requires_grad for p in trained.network.parameters()), "weights are thawed again"
+
+
+@pytest.mark.parametrize("classes", [(5,), (2, 3, 4), (4, 5)])
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_epsilon_and_temperature_equal_the_naive_ones(trained, memory, current_validation, classes, factor):
+    validation = with_temperature(not_all_right(current_validation), factor)
+    ours = perturb_memory(trained.network, *memory, validation, classes)
+    epsilon, temperature = naive_tcil(trained.network, *memory, validation, classes)
+    assert ours.epsilon == pytest.approx(epsilon, abs=1e-3)
+    assert ours.temperature == pytest.approx(temperature, rel=1e-2)
+    low, high = ours.interval
+    assert high - low <= 1e-3
+    assert ours.epsilon == (low + high) / 2
+    at_low, at_high = ours.interval_temperatures
+    assert ours.at_bound != (min(at_low, at_high) <= ours.target_temperature <= max(at_low, at_high))
+
+
+def test_temperature_scaling_on_the_stored_outputs_gives_the_reported_temperature(trained):
+    for task, facts in enumerate(trained.done[1:], start=1):
+        perturbed = Outputs.load(trained.folder / f"task-{task}" / "perturbed.npz")
+        found = nll_temperature(perturbed.logits, perturbed.labels).temperature
+        assert found == pytest.approx(facts["tcil"]["temperature"], rel=1e-9)
+        scaling = equable.TemperatureScaling(loss="nll")
+        if 0.051 < found < 99:
+            fitted = scaling.fit(perturbed.logits, perturbed.labels).temperature_
+            assert fitted == pytest.approx(found, rel=1e-6)
+
+
+def test_perturbation_with_zero_epsilon_leaves_the_memory_alone(trained, memory, current_validation):
+    """T* at its lower bound asks for no perturbation: ε* is half of the smallest interval."""
+    x, labels = memory
+    right = with_temperature(current_validation, 1.0)
+    right = Outputs(right.logits, right.logits.argmax(1))
+    found = perturb_memory(trained.network, x, labels, right, (5,))
+    assert found.interval == (0.0, 2**-10)
+    with torch.no_grad():
+        logits = trained.network(x)[0].numpy()
+    np.testing.assert_allclose(found.outputs.logits, logits, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("slope", "goal", "low"),
+    [(2.0, 1.5, 255 / 1024), (1.0, 1.9999, 1023 / 1024), (1.0, 5.0, 1023 / 1024), (1.0, 0.5, 0.0)],
+)
+def test_bisection_on_a_line(slope, goal, low):
+    calls = []
+
+    def line(epsilon):
+        calls.append(epsilon)
+        return 1 + slope * epsilon
+
+    interval, ends = bisect(line, goal)
+    assert interval == (low, low + 1 / 1024)
+    assert ends == (line(interval[0]), line(interval[1]))
+    assert len(calls) - 2 <= 11
+    assert (ends[0] <= goal <= ends[1]) == (1 <= goal <= 1 + slope)
+
+
+def test_targets_by_hand():
+    features = np.array([[0.0, 0], [0, 1], [3, 0], [3, 1], [10, 0], [10, 1]])
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    assert choose_targets(features, labels, labels == 1).tolist() == [1, 1, 2, 2, 1, 1]
+    assert choose_targets(features, labels, labels == 2).tolist() == [1, 1, 0, 0, 0, 0]
