@@ -63,11 +63,11 @@ class LaSCal(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
-        logits = rows.logits.astype(np.float64)
+        calibration = ShiftedRows(rows.logits)
         temperature, bias, _ = fit_bias_corrected(rows.logits, rows.labels, rows.weights)
         prior = np.bincount(rows.labels, rows.weights, minlength=rows.n_classes) / len(rows.labels)
         return {
-            "confidences_": np.stack([_confidences(logits, t) for t in temperature_grid(GRID_POINTS)]),
+            "confidences_": np.stack([_confidences(calibration, t) for t in temperature_grid(GRID_POINTS)]),
             "correct_": (rows.logits.argmax(axis=1) == rows.labels).astype(np.float64),
             "labels_": rows.labels.astype(np.float64),
             "weights_": rows.weights,
@@ -85,8 +85,9 @@ class LaSCal(Calibrator):
         large = np.flatnonzero(np.bincount(codes, minlength=n_groups) >= 2 * N_BINS)
         best = np.full(len(large), np.inf)
         grid = temperature_grid(GRID_POINTS) if len(large) else ()
+        batch = ShiftedRows(rows.logits)
         for temperature, source in zip(grid, self.confidences_, strict=False):
-            target = _confidences(rows.logits, temperature)
+            target = _confidences(batch, temperature)
             for i, group in enumerate(large):
                 loss = self._loss(source, target[codes == group], mixes[group])
                 if loss < best[i]:
@@ -109,11 +110,6 @@ class LaSCal(Calibrator):
         return float(np.mean(gaps**2))
 
 
-def _confidences(logits: FloatArray, temperature: float) -> FloatArray:
-    highest: FloatArray = softmax(logits, temperature).max(axis=1)
-    return highest
-
-
 def _confidences(rows: ShiftedRows, temperature: float) -> FloatArray:
-    """max softmax(z/T) = 1/Σ exp((z − max z)/T) of each row."""
+    """The largest entry of softmax(z/T), 1/Σ exp((z − max z)/T), of each row."""
     return np.concatenate([1 / np.exp(shifted / temperature).sum(axis=1) for _, shifted in rows])

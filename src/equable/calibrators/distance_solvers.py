@@ -74,7 +74,7 @@ class DistanceProblem:
 
 
 def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
-    """L-BFGS-B over (w, T_base), from w = 0 with T_base = T_0 and from all ones; after a few iterations the better is kept."""
+    """L-BFGS-B over (w, T_base), from w = 0 with T_base = T_0 and from all ones: the better one is kept."""
     order = canonical_order(problem.logits, problem.labels)
     problem = replace(
         problem,
