@@ -16,6 +16,7 @@ from equable.benchmark.records import Score
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.step import Step, tasks_of
 from equable.calibrators import Calibrator, Uncalibrated
+from equable.calibrators.solvers import softmax
 from equable.errors import InputError, UnsupportedError
 from equable.metrics import (
     RiskCoverage,
@@ -59,7 +60,7 @@ def judge(exam: Exam, name: str, method: Method) -> Score:
     """Fit the method on its rows of the step, apply it to each task's test set, and score it."""
     calibrator, fit_seconds, said = _fit(method, exam.step)
     start = time.perf_counter()
-    after = calibrated(calibrator, exam)
+    after, temperatures = calibrated(calibrator, exam)
     apply_seconds = time.perf_counter() - start
     comparison = _compare(exam, name, after)
     everything = np.arange(len(exam.labels))
@@ -76,7 +77,7 @@ def judge(exam: Exam, name: str, method: Method) -> Score:
         method=name,
         comparison=comparison.to_dict(),
         pooled=_pooled(exam, after),
-        temperatures=_temperatures(calibrator, exam),
+        temperatures=_by_task(temperatures, exam),
         confidence=[float(after[rows].max(axis=1).mean()) for rows in exam.members],
         reliability=[_reliability(exam, after, rows) for rows in exam.members],
         referral=[_thinned(curve) for curve in curves],
@@ -91,10 +92,16 @@ def judge(exam: Exam, name: str, method: Method) -> Score:
     )
 
 
-def calibrated(calibrator: Calibrator, exam: Exam) -> FloatArray:
-    """Probabilities of the test rows; a batch is the test set of one task, the paper's protocol."""
+def calibrated(calibrator: Calibrator, exam: Exam) -> tuple[FloatArray, FloatArray | None]:
+    """Probabilities and temperatures of the test rows; a batch is the test set of one task, as in the paper."""
     test = exam.step.test
-    return calibrator.predict_proba(test.logits, features=test.features, groups=exam.tasks)
+    try:
+        rows = calibrator.temperature(test.logits, features=test.features, groups=exam.tasks)
+    except UnsupportedError:
+        rows = None
+    if rows is not None and type(calibrator)._probabilities is Calibrator._probabilities:
+        return softmax(test.logits, rows), rows  # what predict_proba does, without a second estimate
+    return calibrator.predict_proba(test.logits, features=test.features, groups=exam.tasks), rows
 
 
 def _fit(method: Method, step: Step) -> tuple[Calibrator, float, list[str]]:
@@ -134,13 +141,10 @@ def _pooled(exam: Exam, after: FloatArray) -> dict[str, float]:
     }
 
 
-def _temperatures(calibrator: Calibrator, exam: Exam) -> list[float | None]:
-    test = exam.step.test
-    try:
-        rows = calibrator.temperature(test.logits, features=test.features, groups=exam.tasks)
-    except UnsupportedError:
+def _by_task(temperatures: FloatArray | None, exam: Exam) -> list[float | None]:
+    if temperatures is None:
         return [None] * len(exam.members)
-    return [float(np.median(rows[members])) for members in exam.members]
+    return [float(np.median(temperatures[members])) for members in exam.members]
 
 
 def _reliability(exam: Exam, after: FloatArray, rows: IntArray) -> dict[str, list[float | None]]:

@@ -88,7 +88,7 @@ def score_step(
 
 def noise_record(exam: Exam) -> dict[str, Any]:
     """The noise floor of each task's test set."""
-    best = calibrated(METHODS["oracle_task"].fit(exam.step), exam)
+    best, _ = calibrated(METHODS["oracle_task"].fit(exam.step), exam)
     floors = [
         noise_floor(best[rows], n_bins=exam.settings.n_bins, random_state=[exam.seed, exam.step.task, task])
         for task, rows in enumerate(exam.members)

@@ -47,11 +47,12 @@ def caption(run: Results) -> str:
     """What is drawn, and what is not."""
     _, above = drawn_methods(run)
     told = ", ".join(f"{method_of(m).label} at {number(highest(run, m), 1)} %" for m in above)
+    whiskers = " Whiskers: standard deviation over seeds." if len(run.seeds) > 1 else ""
     left_out = f" Above the axis: {told}." if told else ""
     return (
         "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a "
         "stretch of a stream that drifts from task to task; hollow points are that stream served 8 rows at a "
-        "time beside its recent past. Whiskers: standard deviation over seeds. A flat line takes no notice "
+        f"time beside its recent past.{whiskers} A flat line takes no notice "
         f"of batches; TS, ETS and PTS are such and stand in the table alone.{left_out}"
     )
 

@@ -80,7 +80,7 @@ def beliefs_table(results: Results) -> Table | None:
     return Table(
         "beliefs",
         results.title,
-        "What ARC believed about each task's test set",
+        "ARC's beliefs, task by task",
         "Test set",
         (*BELIEFS, *(GUARD if acts else ())),
         (Section("", tuple(row(task) for task in tasks)),),
