@@ -74,7 +74,7 @@ def test_class_by_class_is_never_above_the_joint_solver(seed):
     rng = np.random.default_rng(seed)
     problem, class_distances = random_problem(rng, prior_strength=float(rng.choice([0.0, 0.1, 2.0])))
     centre = brier_temperature(problem.logits, problem.labels, problem.sample_weight).temperature
-    mine = solve_by_class(problem, class_distances, centre)
+    mine = solve_by_class(problem, class_distances)
     joint = solve_jointly(problem, centre)
     rows = ShiftedRows(problem.logits)
     values = [

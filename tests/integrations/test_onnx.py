@@ -73,6 +73,7 @@ def test_the_guard_acts_where_the_library_acts(fitted, test_rows, tmp_path, name
     calibrator = fitted[name]
     run = session(calibrator, tmp_path)
     small = [test_rows.logits[start : start + 7] for start in range(0, 140, 7)]
+    small += [test_rows.logits[test_rows.tasks == task] for task in range(3)]
     assert {calibrator.explain(logits)[0].guarded for logits in small} == {True, False}
     for logits in small:
         assert_agrees(calibrator, run, logits, None)

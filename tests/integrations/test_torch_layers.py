@@ -64,6 +64,7 @@ class TestArithmetic:
         calibrator = fitted[name]
         model = CalibratedModel(nn.Identity(), calibrator)
         small = [test_rows.logits[start : start + 7] for start in range(0, 140, 7)]
+        small += [test_rows.logits[test_rows.tasks == task] for task in range(3)]
         assert {calibrator.explain(logits)[0].guarded for logits in small} == {True, False}
         for logits in small:
             result = model(torch.tensor(logits), return_temperature=True)

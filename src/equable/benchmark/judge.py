@@ -93,7 +93,7 @@ def judge(exam: Exam, name: str, method: Method) -> Score:
 
 
 def calibrated(calibrator: Calibrator, exam: Exam) -> tuple[FloatArray, FloatArray | None]:
-    """Probabilities and temperatures of the test rows; a batch is the test set of one task, as in the paper."""
+    """Probabilities and temperatures of the test rows; a batch is one task's test set, as in the paper."""
     test = exam.step.test
     try:
         rows = calibrator.temperature(test.logits, features=test.features, groups=exam.tasks)

@@ -18,7 +18,7 @@ from equable.calibrators.solvers import ShiftedRows, brier_temperature, temperat
 from equable.outputs import Outputs
 
 N_BINS = 15
-GRID_POINTS = 97
+GRID_POINTS = 65
 
 
 class LaSCal(Calibrator):

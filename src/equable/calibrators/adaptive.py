@@ -39,7 +39,7 @@ from equable.calibrators.settings import (
     require_shares,
     require_temperatures,
 )
-from equable.calibrators.solvers import LOG_BOUNDS, LOSSES, Loss, canonical_order
+from equable.calibrators.solvers import LOG_BOUNDS, LOSSES, SOLVERS, Loss, canonical_order
 from equable.errors import EvidenceWarning, InputError
 from equable.outputs import Outputs
 
@@ -175,7 +175,8 @@ class ARC(Calibrator):
         if self.adaptive == "auto":
             slopes = np.array(SHRINKAGE) * fit_slope(logits, labels, weights, x, self.loss)
         folds = cross_folds(labels, canonical_order(logits, labels))
-        curves = tabulate(logits, labels, weights, x, slopes, folds, self.loss)
+        replayed = float(np.log(SOLVERS[self.loss](logits, labels, weights).temperature))
+        curves = tabulate(logits, labels, weights, x, slopes, folds, self.loss).pulled_to(replayed)
         mass = np.bincount(labels, weights, minlength=rows.n_classes)
         squares = np.bincount(labels, weights**2, minlength=rows.n_classes)
         return {

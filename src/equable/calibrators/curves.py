@@ -22,6 +22,8 @@ CONFIDENCE_CENTRE = 0.8
 # A ridge on the slope that counts as one row; slopes beyond ±4 turn a confidence into a step function.
 SLOPE_RIDGE = 1.0
 SLOPE_BOUND = 4.0
+# Rows of each class that pull its log temperature to the calibration buffer's own.
+LEVEL_PRIOR = 0.02
 
 
 def level_grid() -> FloatArray:
@@ -86,6 +88,16 @@ class ClassCurves:
 
     sums: FloatArray
     derivatives: FloatArray
+
+    def pulled_to(self, level: float) -> ClassCurves:
+        """The same with `LEVEL_PRIOR`·(a − level)² added to every class, spread over the folds.
+
+        Where every row of a class is correct nothing else keeps its temperature from running to the
+        lower bound; where rows disagree the pull moves it by less than a percent.
+        """
+        gap = level_grid() - level
+        pull = LEVEL_PRIOR * gap**2 / len(self.sums)
+        return ClassCurves(self.sums + pull, self.derivatives + 2 * LEVEL_PRIOR * gap)
 
 
 def tabulate(

@@ -198,10 +198,9 @@ class DATS(Calibrator):
             free,
             self.prior_strength,
         )
-        centre = brier_temperature(rows.logits, rows.labels, rows.weights).temperature
         if per_class and by_class:
-            return solve_by_class(problem, class_distances, centre)
-        return solve_jointly(problem, centre)
+            return solve_by_class(problem, class_distances)
+        return solve_jointly(problem, brier_temperature(rows.logits, rows.labels, rows.weights).temperature)
 
     # Test time: section 3.3 of the paper -----------------------------------------------------------
 

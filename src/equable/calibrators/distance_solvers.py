@@ -26,7 +26,7 @@ from equable.calibrators.solvers import (
     temperature_grid,
 )
 
-GRID_POINTS = 97
+GRID_POINTS = 65
 FIRST_ITERATIONS = 30
 
 
@@ -106,7 +106,7 @@ def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
     return DistanceFit(float(last.x[-1]), last.x[:-1], bool(last.success), n_iter)
 
 
-def solve_by_class(problem: DistanceProblem, class_distances: FloatArray, centre: float) -> DistanceFit:
+def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> DistanceFit:
     """Per-class weights on class distances: given T_base, every class is a problem of its own.
 
     A free class c with d_c > 0 takes the best temperature ≥ T_base on its own rows (w_c absorbs the
@@ -115,6 +115,7 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray, centre
     temperature would fall below T_base joins the tied ones.
     """
     movable = problem.free & (class_distances > 0)
+    rows = ShiftedRows(problem.logits)
     grid = np.log(temperature_grid(GRID_POINTS))
     curves = brier_curves(
         problem.logits,
@@ -124,18 +125,29 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray, centre
         problem.weight_index,
         problem.n_weights,
     )
+    log_centre = _log_centre(problem, rows, curves.sum(axis=0), grid)
     # best loss of each movable class at a temperature not below each grid point
     above = np.minimum.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
     total = np.where(movable[:, None], above, curves).sum(axis=0)
-    total += problem.prior_strength * (grid - np.log(centre)) ** 2
+    total += problem.prior_strength * (grid - log_centre) ** 2
     base = int(np.argmin(total))
     cell = base + np.argmin(curves[:, base:], axis=1)
     apart = movable & (cell > base)
-    return _refine(problem, class_distances, movable, apart, cell, base, grid, float(np.log(centre)))
+    return _refine(problem, rows, class_distances, movable, apart, cell, base, grid, log_centre)
+
+
+def _log_centre(problem: DistanceProblem, rows: ShiftedRows, total: FloatArray, grid: FloatArray) -> float:
+    """Log T_0, the best single temperature, from the summed curves."""
+    everything, best = np.zeros(problem.n_weights, dtype=np.int64), int(np.argmin(total))
+    low, high = grid[[max(best - 1, 0)]], grid[[min(best + 1, len(grid) - 1)]]
+    free = replace(problem, prior_strength=0.0)
+    point, _, _ = newton(partial(_slopes, free, rows, everything, 0.0), grid[[best]], low, high)
+    return float(point[0])
 
 
 def _refine(
     problem: DistanceProblem,
+    rows: ShiftedRows,
     class_distances: FloatArray,
     movable: np.ndarray,
     apart: np.ndarray,
@@ -149,7 +161,7 @@ def _refine(
     A class apart whose temperature falls below T_base is tied to it for good; a tied class whose loss
     still falls above T_base is set apart. Each class changes side at most twice, so this ends.
     """
-    rows, n_iter = ShiftedRows(problem.logits), len(grid)
+    n_iter = len(grid)
     spacing = grid[1] - grid[0]
     start = np.where(apart, grid[cell], grid[base])
     base_start, settled = grid[base], ~movable

@@ -268,7 +268,7 @@ def brier_temperature(
 ) -> Temperature:
     """The temperature of least mean Brier score: the best cell of a grid, then Newton inside it."""
     weights = _relative(sample_weight, len(labels))
-    grid = temperature_grid(49)
+    grid = temperature_grid(33)
     # the grid only has to find the right valley: for large inputs a part of the rows shows it
     part = slice(None, None, max(1, logits.size // KEEP_ELEMENTS))
     if not weights[part].any():
