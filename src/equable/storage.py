@@ -6,6 +6,7 @@ either the old file or the new one. Nothing here can pickle or unpickle.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -81,6 +82,12 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is no JSON number")
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_npz(

@@ -170,7 +170,7 @@ def test_weights_are_copies_of_rows(calibrator, incremental):
         weighted = [
             np.average(((p - np.eye(9)[incremental.y]) ** 2).sum(axis=1), weights=copies) for p in (a, b)
         ]
-        assert weighted[0] == pytest.approx(weighted[1], rel=0.02)
+        assert weighted[0] == pytest.approx(weighted[1], rel=0.06)
     else:
         # the prior of DATS counts rows: three copies are three rows, a weight of three is not
         np.testing.assert_allclose(a, b, atol=2e-2)

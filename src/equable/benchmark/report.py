@@ -21,7 +21,7 @@ from equable.benchmark.page import page_figure, render_page
 from equable.benchmark.results import Results, load_results
 from equable.benchmark.tables import RENDERERS, Table, build_tables, comparison_table, scores_csv
 from equable.errors import FileFormatError, InputError
-from equable.storage import read_json, write_bytes, write_json
+from equable.storage import read_json, sha256_of, write_bytes, write_json
 
 MANIFEST = "report.json"
 #: The code whose change makes a report outdated.
@@ -68,7 +68,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     for piece in _pieces(runs, target):
         if piece.path not in fresh:
             write_bytes(target / piece.path, piece.make())
-        written[piece.path] = _digest(target / piece.path)
+        written[piece.path] = sha256_of(target / piece.path)
     _remove_leftovers(target, written)
     manifest = {"schema": 1, "inputs": inputs, "pieces": written}
     if _read_manifest(target) != manifest:
@@ -85,7 +85,7 @@ def inputs_digest(folders: Sequence[Path]) -> str:
     sources = [path for pattern in SOURCES for path in sorted(package.glob(pattern))]
     for root, paths in [(package, sources), *((Path(f), _records(Path(f))) for f in folders)]:
         for path in paths:
-            digest.update(f"{path.relative_to(root).as_posix()} {_digest(path)}\n".encode())
+            digest.update(f"{path.relative_to(root).as_posix()} {sha256_of(path)}\n".encode())
     return digest.hexdigest()
 
 
@@ -94,10 +94,6 @@ def _records(folder: Path) -> list[Path]:
     kinds = ("scores", "ablations", "regimes")
     found = [path for kind in kinds for path in sorted((folder / kind).glob("*.json"))]
     return [path for path in [*names, *found] if path.is_file()]
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _read_manifest(target: Path) -> dict[str, Any]:
@@ -114,7 +110,9 @@ def _fresh_pieces(target: Path, inputs: str) -> set[str]:
     if manifest.get("inputs") != inputs or not isinstance(manifest.get("pieces"), dict):
         return set()
     known = manifest["pieces"].items()
-    return {path for path, digest in known if (target / path).is_file() and _digest(target / path) == digest}
+    return {
+        path for path, digest in known if (target / path).is_file() and sha256_of(target / path) == digest
+    }
 
 
 def _remove_leftovers(target: Path, written: dict[str, str]) -> None:

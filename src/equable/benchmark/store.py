@@ -20,7 +20,7 @@ from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
 from equable.benchmark.settings import Config
 from equable.errors import ConfigError, FileFormatError
-from equable.storage import read_json, write_json, write_text
+from equable.storage import read_json, sha256_of, write_json, write_text
 
 #: Where a run happens and how often, not what it is: free to change when a run is resumed.
 FREE_KEYS = ("seeds", "data.data_dir", "training.device", "training.threads")
@@ -156,8 +156,7 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file; a missing one is a `FileFormatError`."""
     if not path.is_file():
         raise FileFormatError(f"{path} must be there; it is missing. `equable run` makes it again")
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 def require_seeds(folder: RunFolder, seeds: Iterable[int] | None) -> list[int]:

@@ -27,7 +27,7 @@ from equable.errors import ConfigError, FileFormatError
 from equable.outputs import Outputs
 from equable.scenarios.memories import CalibrationBuffer, ReplayMemory
 from equable.scenarios.tasks import Scenario
-from equable.storage import read_json, write_json, write_npz
+from equable.storage import read_json, sha256_of, write_json, write_npz
 from equable.training.checkpoint import load_tensors, load_weights, save_tensors
 from equable.training.collect import collect_tests, collect_validation
 from equable.training.images import Images
@@ -150,7 +150,7 @@ def _do_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[
     _remember(run, index)
     if facts is None or missing:
         made = _write_files(run, index, folder, missing if facts else FILES, trained)
-        files = {name: _digest(folder / name) for name in FILES}
+        files = {name: sha256_of(folder / name) for name in FILES}
         if facts is None or facts.get("files") != files:
             write_json(folder / DONE, made | (facts or {}) | {"files": files})
     (folder / "epoch.safetensors").unlink(missing_ok=True)
@@ -182,12 +182,7 @@ def _is_intact(path: Path, facts: dict[str, Any] | None) -> bool:
     if not path.is_file():
         return False
     known = (facts or {}).get("files", {}).get(path.name)
-    return known is None or known == _digest(path)
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return known is None or known == sha256_of(path)
 
 
 def _load_model(run: Run, folder: Path) -> dict[str, Any] | None:
