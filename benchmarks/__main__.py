@@ -32,8 +32,8 @@ def cpu_name() -> str:
 INTRODUCTION = """# Speed
 
 Written by `make bench` on {date}: {hardware}, one thread, {versions}. Contestants take turns on the same
-float32 logits; the ratio is the median over turns, its quartiles in brackets. The error is |log T − log T*|, where
-T* is the root of the exact derivative to 1e-12.
+float32 logits; the ratio is the median over turns, its quartiles in brackets. The error is |log T − log T*|,
+where T* is the root of the exact derivative to 1e-12.
 
 | rows × classes | `TemperatureScaling.fit`, ms | scikit-learn, ms | ratio | goal | our error | its error |
 |---|---|---|---|---|---|---|
