@@ -154,7 +154,7 @@ def test_datasets(tmp_path):
     assert "problem" in bad.stdout
 
 
-def test_ctrl_c_stops_processes_and_the_same_command_resumes(tmp_path):
+def test_ctrl_c_stops_processes_and_the_same_command_resumes(tmp_path, request):
     """Two seeds in two processes, interrupted while they train, leave whole files only."""
     pytest.importorskip("torch")
     command = [
@@ -162,7 +162,15 @@ def test_ctrl_c_stops_processes_and_the_same_command_resumes(tmp_path):
         *("--set", "scenario.tasks=2", "--set", "network.nf=2", "--set", "training.max_epochs=500"),
         *("--set", "training.patience=500", "--out", str(tmp_path / "run")),
     ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    # a test run in the background ignores Ctrl-C, and its children inherit that: they must not here
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    request.addfinalizer(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
     deadline = time.monotonic() + 60
     while not list((tmp_path / "run").glob("seed-*/task-0/epoch.safetensors")):
         assert process.poll() is None, process.stderr.read()
