@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from benchmarks.er_cifar100 import METHODS, STEPS, mixed, paired_interval, task_pure
+from benchmarks.er_cifar100 import STEPS, mixed, paired_interval, task_pure
 
 from equable.storage import read_npz
 
-DRAWS = range(20)
 TASK_PURE = ("RC", "DATS", "ARC, plain", "ARC", "Temperature per task (bound)")
 
 pytestmark = pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
@@ -20,38 +19,32 @@ def file(real_data):
     return read_npz(path)
 
 
-@pytest.fixture(scope="module")
-def pure(file):
-    return {step: task_pure(file, step, 20, DRAWS, TASK_PURE) for step in STEPS}
-
-
 def mean(scores, name, measure="average_ece"):
     return np.mean([[row[measure] for row in scores[step][name]] for step in STEPS])
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("name", ["DATS", "ARC, plain", "ARC"])
-def test_average_ece_lies_below_replayed_calibration(pure, step, name):
-    _, _, high = paired_interval(pure[step][name], pure[step]["RC"], "average_ece")
-    assert high < 0
-    change, _, _ = paired_interval(pure[step][name], pure[step]["RC"], "delta_last_ece")
-    assert change < 0
-
-
-def test_plain_arc_is_as_good_as_a_temperature_per_task(pure):
-    assert mean(pure, "ARC, plain") <= 1.05 * mean(pure, "Temperature per task (bound)")
+def test_task_pure_batches(file):
+    """One test, because its 20 draws are computed once."""
+    pure = {step: task_pure(file, step, 20, range(20), TASK_PURE) for step in STEPS}
+    for step in STEPS:
+        for name in ("DATS", "ARC, plain", "ARC"):
+            _, _, high = paired_interval(pure[step][name], pure[step]["RC"], "average_ece")
+            assert high < 0
+            change, _, _ = paired_interval(pure[step][name], pure[step]["RC"], "delta_last_ece")
+            assert change < 0
+    oracle = mean(pure, "Temperature per task (bound)")
+    # plain ARC is as good as a temperature per task with the task labels known
+    assert mean(pure, "ARC, plain") <= 1.05 * oracle
     assert mean(pure, "ARC, plain") <= mean(pure, "DATS") + 0.002
-
-
-def test_adaptive_arc_is_below_the_oracle_and_near_the_noise_floor(pure):
-    assert mean(pure, "ARC") < mean(pure, "Temperature per task (bound)")
+    # with its slope it is better, and near the noise floor
+    assert mean(pure, "ARC") < oracle
     assert mean(pure, "ARC") < mean(pure, "Noise floor") + 0.012
     assert mean(pure, "ARC", "nll") <= mean(pure, "ARC, plain", "nll")
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_shuffled_streams_fall_back_to_replayed_calibration(file, step):
-    scores = mixed(file, step, 20, range(5), ("RC (Brier)", "ARC, plain", "ARC"), size=32)
+    scores = mixed(file, step, 20, range(3), ("RC (Brier)", "ARC, plain", "ARC"), size=32)
     for name in ("ARC, plain", "ARC"):
         ours, theirs = (
             {m: np.mean([row[m] for row in scores[n]]) for m in ("pooled_nll", "pooled_ece")}
@@ -62,10 +55,6 @@ def test_shuffled_streams_fall_back_to_replayed_calibration(file, step):
 
 
 def test_five_rows_a_class_are_enough_not_to_harm(file):
-    few = {step: task_pure(file, step, 5, range(10), ("RC", "ARC, plain")) for step in STEPS}
+    few = {step: task_pure(file, step, 5, range(6), ("RC", "ARC, plain")) for step in STEPS}
     assert mean(few, "ARC, plain") <= mean(few, "RC")
     assert mean(few, "ARC, plain", "delta_last_ece") < mean(few, "RC", "delta_last_ece")
-
-
-def test_the_table_names_every_method():
-    assert set(TASK_PURE) <= set(METHODS)
