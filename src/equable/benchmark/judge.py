@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,9 @@ class Exam:
     tasks: IntArray
     members: tuple[IntArray, ...]  # test rows of each task
     before: FloatArray
+    fits: dict[str, tuple[Calibrator, float, list[str]]] = field(
+        default_factory=dict
+    )  # what was fitted so far
 
 
 def set_exam(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> Exam:
@@ -58,7 +61,7 @@ def set_exam(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> Ex
 
 def judge(exam: Exam, name: str, method: Method) -> Score:
     """Fit the method on its rows of the step, apply it to each task's test set, and score it."""
-    calibrator, fit_seconds, said = _fit(method, exam.step)
+    exam.fits[name] = calibrator, fit_seconds, said = _fit(method, exam)
     start = time.perf_counter()
     after, temperatures = calibrated(calibrator, exam)
     apply_seconds = time.perf_counter() - start
@@ -104,12 +107,17 @@ def calibrated(calibrator: Calibrator, exam: Exam) -> tuple[FloatArray, FloatArr
     return calibrator.predict_proba(test.logits, features=test.features, groups=exam.tasks), rows
 
 
-def _fit(method: Method, step: Step) -> tuple[Calibrator, float, list[str]]:
+def _fit(method: Method, exam: Exam) -> tuple[Calibrator, float, list[str]]:
     """The fitted calibrator, the seconds it took, and what it warned of."""
+    if method.like in exam.fits:
+        fitted, seconds, said = exam.fits[method.like]
+        calibrator = method.make()
+        calibrator.__dict__.update({name: vars(fitted)[name] for name in (*fitted.FITTED, "n_classes_")})
+        return calibrator, seconds, said
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
-        calibrator = method.fit(step)
+        calibrator = method.fit(exam.step)
         seconds = time.perf_counter() - start
     return calibrator, seconds, sorted({str(warning.message) for warning in caught})
 

@@ -28,7 +28,8 @@ class Method:
     """A calibrator and the rows it is fitted on.
 
     `variant` marks settings of a method that belong in ablations, `bound` what knows task or test labels:
-    neither is ranked against the methods.
+    neither is ranked against the methods. `like` names a method whose fit this one shares: they differ at test
+    time alone.
     """
 
     label: str
@@ -37,6 +38,7 @@ class Method:
     variant: bool = False
     bound: bool = False
     note: str = ""
+    like: str = ""
 
     def fit(self, step: Step) -> Calibrator:
         """The calibrator, fitted on its rows of this step."""
@@ -66,7 +68,9 @@ METHODS: dict[str, Method] = {
     "lascal": Method("LaSCal", "calibration_buffer", LaSCal),
     "arc": Method("ARC", "calibration_buffer", ARC),
     "arc_plain": Method("ARC, plain", "calibration_buffer", lambda: ARC(adaptive=False), variant=True),
-    "arc_guard": Method("ARC, guarded", "calibration_buffer", lambda: ARC(guard=True), variant=True),
+    "arc_guard": Method(
+        "ARC, guarded", "calibration_buffer", lambda: ARC(guard=True), variant=True, like="arc"
+    ),
     "dats_shared": Method(
         "DATS, one weight", "calibration_buffer", lambda: DATS(weights="shared"), variant=True
     ),

@@ -171,11 +171,11 @@ class ARC(Calibrator):
         logits, labels, weights = rows.logits, rows.labels, rows.weights
         temperature, bias, converged = fit_bias_corrected(logits, labels, weights)
         x = row_confidence(logits)
+        replayed = float(np.log(SOLVERS[self.loss](logits, labels, weights).temperature))
         slopes = np.zeros(1)
         if self.adaptive == "auto":
-            slopes = np.array(SHRINKAGE) * fit_slope(logits, labels, weights, x, self.loss)
+            slopes = np.array(SHRINKAGE) * fit_slope(logits, labels, weights, x, self.loss, replayed)
         folds = cross_folds(labels, canonical_order(logits, labels))
-        replayed = float(np.log(SOLVERS[self.loss](logits, labels, weights).temperature))
         curves = tabulate(logits, labels, weights, x, slopes, folds, self.loss).pulled_to(replayed)
         mass = np.bincount(labels, weights, minlength=rows.n_classes)
         squares = np.bincount(labels, weights**2, minlength=rows.n_classes)

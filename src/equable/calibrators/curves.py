@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.solvers import LOG_BOUNDS, Loss, ShiftedRows, brier_temperature, loss_and_slope
+from equable.calibrators.solvers import LOG_BOUNDS, Loss, ShiftedRows, loss_and_slope
 
 GRID_POINTS = 65
 N_FOLDS = 5
@@ -41,8 +41,10 @@ def row_confidence(logits: np.ndarray) -> FloatArray:
     return confidence - CONFIDENCE_CENTRE
 
 
-def fit_slope(logits: np.ndarray, labels: IntArray, weights: FloatArray, x: FloatArray, loss: Loss) -> float:
-    """The b of the pair (a, b) with the least Σ ω_i loss_i + b² on the calibration buffer."""
+def fit_slope(
+    logits: np.ndarray, labels: IntArray, weights: FloatArray, x: FloatArray, loss: Loss, level: float
+) -> float:
+    """The b of the pair (a, b) with the least Σ ω_i loss_i + b² on these rows, sought from (level, 0)."""
     rows = ShiftedRows(logits)
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
@@ -57,7 +59,7 @@ def fit_slope(logits: np.ndarray, labels: IntArray, weights: FloatArray, x: Floa
             gradient += [pull.sum(), pull @ x[block]]
         return value / len(labels), gradient / len(labels)
 
-    start = np.array([np.log(brier_temperature(logits, labels, weights).temperature), 0.0])
+    start = np.array([level, 0.0])
     bounds = [LOG_BOUNDS, (-SLOPE_BOUND, SLOPE_BOUND)]
     result = minimize(
         objective,
