@@ -28,8 +28,8 @@ class Method:
     """A calibrator and the rows it is fitted on.
 
     `variant` marks settings of a method that belong in ablations, `bound` what knows task or test labels:
-    neither is ranked against the methods. `like` names a method whose fit this one shares: they differ at test
-    time alone.
+    neither is ranked against the methods. `like` names a method whose fit this one shares: the two differ at
+    test time alone.
     """
 
     label: str
