@@ -228,7 +228,7 @@ class TestTheChecks:
     def test_good_links_pass(self, link):
         assert broken_links(ROOT / "page.md", link) == []
 
-    @pytest.mark.parametrize("text", ["see /home/me/x", "`/work/main`/src", "C:\\\\Users"])
+    @pytest.mark.parametrize("text", ["see /home/me/x", "`/home/me/main`/src", "C:\\\\Users"])
     def test_machine_paths_are_seen(self, text):
         assert MACHINE_PATH.search(text)
 

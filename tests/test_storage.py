@@ -88,6 +88,7 @@ class TestAtomicWrites:
 
         monkeypatch.setattr("os.umask", forbidden)
         write_text(tmp_path / "a.txt", "x")
+        assert (tmp_path / "a.txt").read_text() == "x"
 
     def test_threads_that_write_one_file_leave_one_whole_version(self, tmp_path):
         target = tmp_path / "a.bin"

@@ -154,4 +154,4 @@ def test_reporting_imports_neither_torch_nor_matplotlib():
         "loaded = {'torch', 'matplotlib', 'jinja2', 'equable.training'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -201,8 +201,8 @@ def test_a_folder_of_another_experiment_is_refused(tmp_path, changes, message):
 
 def test_threads_and_device_may_change(tmp_path):
     quick = replace(SETTINGS, max_epochs=1)
-    train(tmp_path, settings=quick)
-    train(tmp_path, settings=replace(quick, threads=None))
+    first = train(tmp_path, settings=quick)
+    assert train(tmp_path, settings=replace(quick, threads=None)) == first
 
 
 @pytest.mark.parametrize("damage", [None, b"damaged"])

@@ -26,7 +26,7 @@ from equable.benchmark.executors import one_thread, run_local
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.step import Step, load_step, tasks_of
-from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
+from equable.benchmark.store import RunFolder, furthest_steps, outputs_digest
 from equable.calibrators import DATS, Uncalibrated
 from equable.errors import ConvergenceWarning
 from equable.metrics import compare_tasks
@@ -54,9 +54,7 @@ def ablate_run(
     folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
 ) -> dict[str, list[Record]]:
     """All ablations of the seeds that have come furthest, written to ``ablations/`` and returned by name."""
-    found = require_seeds(folder, seeds)
-    reached = {seed: folder.finished_tasks(seed)[-1] for seed in found}
-    steps = [(seed, task) for seed, task in reached.items() if task == max(reached.values())]
+    steps = furthest_steps(folder, seeds)
     records: list[Record] = []
     with progress_bar("ablations", len(steps), progress) as advance:
         for _, made in run_local(partial(ablate_step, folder), steps, jobs=jobs):

@@ -32,7 +32,7 @@ from equable.benchmark.executors import one_thread, run_local
 from equable.benchmark.methods import METHODS
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.step import Step, load_step, tasks_of
-from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
+from equable.benchmark.store import RunFolder, furthest_steps, outputs_digest
 from equable.calibrators import Calibrator, Stream, Uncalibrated
 from equable.errors import EquableWarning, FileFormatError
 from equable.metrics import TaskComparison, compare_tasks
@@ -53,9 +53,7 @@ def regimes_run(
     folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
 ) -> list[Record]:
     """Every regime of the seeds that have come furthest, written to ``regimes/`` and returned."""
-    found = require_seeds(folder, seeds)
-    reached = {seed: folder.finished_tasks(seed)[-1] for seed in found}
-    steps = [(seed, task) for seed, task in reached.items() if task == max(reached.values())]
+    steps = furthest_steps(folder, seeds)
     records: list[Record] = []
     with progress_bar("regimes", len(steps), progress) as advance:
         for _, made in run_local(partial(regimes_step, folder), steps, jobs=jobs):

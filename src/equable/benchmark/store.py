@@ -166,3 +166,9 @@ def require_seeds(folder: RunFolder, seeds: Iterable[int] | None) -> list[int]:
     if not found:
         raise ConfigError(f"{folder.path} must hold a trained seed of {chosen}; it holds none")
     return found
+
+
+def furthest_steps(folder: RunFolder, seeds: Iterable[int] | None) -> list[tuple[int, int]]:
+    """(seed, last finished task) of the seeds that have come furthest."""
+    reached = {seed: folder.finished_tasks(seed)[-1] for seed in require_seeds(folder, seeds)}
+    return [(seed, task) for seed, task in reached.items() if task == max(reached.values())]
