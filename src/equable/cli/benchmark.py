@@ -1,4 +1,4 @@
-"""The command line. Heavy imports happen inside commands, so that ``--help`` answers at once."""
+"""Commands of the benchmark: demo, run, score, ablate, regimes, report."""
 
 from __future__ import annotations
 
@@ -6,65 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from equable.errors import EquableError
-
-EPILOG = """
-Exit codes: 0 done · 1 equable refuses or something is missing (one line on standard error says what) ·
-2 wrong usage · 130 interrupted (the same command resumes).
-"""
-
-
-class EquableGroup(TyperGroup):
-    """Turns whatever equable refuses into one clean line and an exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
-        try:
-            return super().invoke(ctx)
-        except (EquableError, OSError) as error:
-            typer.echo(f"equable: {error}", err=True)
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            typer.echo("equable: interrupted; the same command resumes", err=True)
-            raise typer.Exit(130) from None
-
-
-app = typer.Typer(
-    cls=EquableGroup,
-    help="Confidences that hold on every task of a classifier that keeps learning new classes.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-datasets_app = typer.Typer(help="Known datasets and your own files.", no_args_is_help=True)
-app.add_typer(datasets_app, name="datasets")
-
-Run = Annotated[Path, typer.Argument(help="Folder of a run.", exists=True, file_okay=False)]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; one that exists is taken up.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at once.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-DataDir = Annotated[str | None, typer.Option("--data-dir", help="Folder of official files.")]
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from equable import __version__
-
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
+from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_json
 
 
 @app.command(epilog="Example: equable demo --out my-demo")
@@ -111,7 +54,7 @@ def run(
     target = out or Path("runs") / Path(what).stem
     result = run_all(config, target, jobs=jobs, progress=False if json else None)
     if json:
-        _print_json(
+        print_json(
             {"folder": target, "report": result.report, "scores": vars(result.scores), **_summary(target)}
         )
     else:
@@ -130,7 +73,7 @@ def score(
 
     counts = score_run(open_run(run), jobs=jobs or cpu_count(), progress=False if json else None)
     if json:
-        _print_json({"folder": run, "scores": vars(counts), **_summary(run)})
+        print_json({"folder": run, "scores": vars(counts), **_summary(run)})
     else:
         _print_table(run)
         typer.echo(f"\n{counts.made} scores made, {counts.kept} kept")
@@ -144,7 +87,7 @@ def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
 
     records = ablate_run(open_run(run), jobs=jobs, progress=False if json else None)
     if json:
-        _print_json({"folder": run, "ablations": records})
+        print_json({"folder": run, "ablations": records})
         return
     for name, rows in records.items():
         typer.echo(f"{name}: {len(rows)} records in {run / 'ablations' / name}.json")
@@ -159,7 +102,7 @@ def regimes(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
 
     records = regimes_run(open_run(run), jobs=jobs, progress=False if json else None)
     if json:
-        _print_json({"folder": run, "regimes": records})
+        print_json({"folder": run, "regimes": records})
     else:
         typer.echo(f"{len(records)} records in {run / 'regimes'}")
         typer.echo(f"Table and figure of them: equable report {run}")
@@ -179,68 +122,9 @@ def report(
 
     page = write_report([open_run(path).path for path in runs], out)
     if json:
-        _print_json({"report": page})
+        print_json({"report": page})
     else:
         typer.echo(f"Open the page: {page}")
-
-
-@datasets_app.command("list")
-def datasets_list(data_dir: DataDir = None, json: Json = False) -> None:
-    """The paper's dataset table, and the other datasets known by name."""
-    from equable.scenarios.datasets import paper_table
-
-    rows = [vars(row) for row in paper_table(data_dir=data_dir)]
-    if json:
-        _print_json(rows)
-        return
-    _print_rows(("name", "paper_name", "classes", "samples", "tasks", "image_size", "cached"), rows)
-    for row in rows:
-        typer.echo(
-            f"{row['name']}: {row['origin']}; {row['licence']}" + (row["notes"] and f"; {row['notes']}")
-        )
-
-
-@datasets_app.command("get", epilog="Example: equable datasets get cifar10")
-def datasets_get(
-    name: Annotated[str, typer.Argument(help="A name of `equable datasets list`.")],
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Download a dataset's official files and verify them."""
-    from equable.scenarios.datasets import fetch
-
-    paths = fetch(name, data_dir=data_dir)
-    if json:
-        _print_json({"name": name, "files": paths})
-    else:
-        typer.echo("\n".join(map(str, paths)) or f"{name} is embedded: there is nothing to download")
-
-
-@datasets_app.command("check", epilog="Example: equable datasets check my-images.npz")
-def datasets_check(
-    path: Annotated[str, typer.Argument(help="An npz file, a folder of images by class, or a name.")],
-    data_dir: DataDir = None,
-    json: Json = False,
-) -> None:
-    """Count a dataset and say what is wrong with it; exit code 1 if it cannot be used."""
-    from equable.scenarios.datasets import check
-
-    found = check(path, data_dir=data_dir)
-    if json:
-        _print_json({**vars(found), "ok": found.ok})
-    else:
-        typer.echo(str(found))
-    if not found.ok:
-        raise typer.Exit(1)
-
-
-# What commands print --------------------------------------------------------------------------------
-
-
-def _print_json(value: Any) -> None:
-    import json
-
-    typer.echo(json.dumps(value, indent=1, default=str))
 
 
 def _print_table(run: Path) -> None:
@@ -249,16 +133,6 @@ def _print_table(run: Path) -> None:
     from equable.benchmark.tables import terminal_table
 
     Console().print(terminal_table(run))
-
-
-def _print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*(name.replace("_", " ") for name in columns), box=None)
-    for row in rows:
-        table.add_row(*(str(row[name]) for name in columns))
-    Console().print(table)
 
 
 def _summary(run: Path) -> dict[str, Any]:
@@ -272,12 +146,3 @@ def _summary(run: Path) -> dict[str, Any]:
         for method in results.methods
     }
     return {"seeds": results.seeds, "tasks": results.last_task + 1, "methods": table}
-
-
-def main() -> None:
-    """Run the command line."""
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,5 @@
+"""``python -m equable.cli``."""
+
+from equable.cli import main
+
+main()

@@ -1,0 +1,83 @@
+"""The application: its help, its exit codes, the options commands share and how they print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from equable.errors import EquableError
+
+EPILOG = """
+Exit codes: 0 done · 1 equable refuses or something is missing (one line on standard error says what) ·
+2 wrong usage · 130 interrupted (the same command resumes).
+"""
+
+
+class EquableGroup(TyperGroup):
+    """Turns whatever equable refuses into one clean line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except (EquableError, OSError) as error:
+            typer.echo(f"equable: {error}", err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            typer.echo("equable: interrupted; the same command resumes", err=True)
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=EquableGroup,
+    help="Confidences that hold on every task of a classifier that keeps learning new classes.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+Run = Annotated[Path, typer.Argument(help="Folder of a run.", exists=True, file_okay=False)]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; one that exists is taken up.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at once.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+DataDir = Annotated[str | None, typer.Option("--data-dir", help="Folder of official files.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from equable import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def print_json(value: Any) -> None:
+    """What ``--json`` asks for."""
+    import json
+
+    typer.echo(json.dumps(value, indent=1, default=str))
+
+
+def print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    """A plain table of these columns."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*(name.replace("_", " ") for name in columns), box=None)
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in columns))
+    Console().print(table)
