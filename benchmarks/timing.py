@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -26,3 +27,20 @@ def ratio(seconds: dict[str, list[float]], name: str, base: str) -> tuple[float,
     turns = np.array(seconds[name]) / np.array(seconds[base])
     low, middle, high = np.quantile(turns, [0.25, 0.5, 0.75])
     return float(middle), float(low), float(high)
+
+
+def against_fastest(
+    results: dict[str, dict[str, Any]], correct: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """The fastest correct peer, and how many times longer it took than equable: median and quartiles."""
+    peers = [
+        name
+        for name, result in results.items()
+        if name != "equable" and "error" not in result and correct(result)
+    ]
+    if not peers:
+        return {"fastest": None, "ratio": None}
+    fastest = min(peers, key=lambda name: float(np.median(results[name]["seconds"])))
+    turns = min(len(results[fastest]["seconds"]), len(results["equable"]["seconds"]))
+    seconds = {name: results[name]["seconds"][:turns] for name in (fastest, "equable")}
+    return {"fastest": fastest, "ratio": list(ratio(seconds, fastest, "equable"))}

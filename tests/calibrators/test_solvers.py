@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax
 
 from equable.calibrators import solvers
@@ -185,6 +185,45 @@ def test_large_inputs_are_converted_block_by_block(monkeypatch):
     monkeypatch.setattr(solvers, "KEEP_ELEMENTS", 0)
     monkeypatch.setattr("equable.arrays.BLOCK_ELEMENTS", 35)
     assert nll_temperature(z, y).temperature == pytest.approx(expected[0], rel=1e-12)
+
+
+def many_rows(n_rows, n_classes):
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, n_classes, n_rows)
+    z = rng.normal(size=(n_rows, n_classes)) * 3
+    z[np.arange(n_rows), y] += 3
+    return z.astype(np.float32), y
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "dtype", "tolerance"),
+    [(300, np.float64, 1e-9), (2000, np.float32, 1e-9), (8000, np.float64, 1e-9), (8000, np.float32, 3e-7)],
+)
+def test_every_way_to_the_temperature_ends_at_the_same_place(n_rows, dtype, tolerance):
+    """Small, medium and large inputs take other passes; the truth is the root found in float64 by scipy."""
+    z, y = many_rows(n_rows, 20)
+
+    def slope(u):
+        beta, wide = np.exp(-u), z.astype(np.float64)
+        p = softmax(wide, 1 / beta)
+        return float(np.mean((p * wide).sum(axis=1) - wide[np.arange(n_rows), y]))
+
+    found = nll_temperature(z.astype(dtype), y)
+    assert found.converged
+    assert np.log(found.temperature) == pytest.approx(brentq(slope, -2, 3, xtol=1e-13), abs=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("own", "bound"), [(5.0, MIN_TEMPERATURE), (-5.0, MAX_TEMPERATURE)], ids=["all right", "all wrong"]
+)
+@pytest.mark.parametrize("n_rows", [30, 5000])
+def test_a_bound_is_reached_itself(own, bound, n_rows):
+    y = np.arange(n_rows) % 30
+    z = (np.random.default_rng(0).normal(size=(n_rows, 30)) * 0.1).astype(np.float32)
+    z[np.arange(n_rows), y] += own
+    found = nll_temperature(z, y)
+    assert found.converged
+    assert found.temperature == pytest.approx(bound, rel=1e-12)
 
 
 def test_softmax_is_stable_and_writes_into_out():

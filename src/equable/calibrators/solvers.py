@@ -16,10 +16,11 @@ several local minima in T: it is tabulated on a grid first.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,9 +37,14 @@ LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 # Logits kept as shifted float64 rows between passes up to this many numbers (64 MB); beyond, each
 # pass converts them anew, block by block, so that memory does not grow with the input.
 KEEP_ELEMENTS = 1 << 23
-# From this many numbers on, a temperature is first sought on few rows, then in float32.
+# From this many numbers on, a temperature is first sought in float32, or first on few rows.
+MEDIUM_ELEMENTS = 1 << 14
 LARGE_ELEMENTS = 1 << 17
-WARM_START_ROWS = 2048
+WARM_START_ROWS = 1024
+# A Newton step this small is the last one: what is left is about its square.
+LAST_STEP = 1e-4
+# After so many steps towards a bound without turning, the bound itself is tried.
+LONG_WALK = 8
 
 
 @dataclass(frozen=True)
@@ -183,8 +189,10 @@ def nll_temperature(
 ) -> Temperature:
     """The temperature of least mean NLL, by Newton on log β.
 
-    Large inputs start from the optimum of a few rows and take all but the last pass in float32, whose
-    exponential is several times faster; the last pass is in float64 and so is its result.
+    All but the smallest inputs take the first passes in float32, whose exponential is several times
+    faster, and large ones begin at the optimum of a few rows. The last pass, and so the result, is in
+    float64; only large inputs that are themselves no more precise than float32 end in it, with an error
+    in log T of about 1e-7.
 
     Examples
     --------
@@ -194,45 +202,87 @@ def nll_temperature(
     3.0
     """
     weights = _relative(sample_weight, len(labels))
-    u, n_iter = 0.0, 0
-    if logits.size >= LARGE_ELEMENTS:
-        part = slice(None, None, max(1, len(labels) // WARM_START_ROWS))
-        if part.step >= 4 and weights[part].any():
-            u, _, n_iter = _newton_nll(
-                logits[part], labels[part], _relative(weights[part], 0), u, np.float32, 1e-2
-            )
-        u, _, passes = _newton_nll(logits, labels, weights, u, np.float32, 5e-3)
-        n_iter += passes
-    u, converged, passes = _newton_nll(logits, labels, weights, u, np.float64, 1e-4)
-    return Temperature(float(np.exp(u)), converged, n_iter + passes)
+    passes: list[tuple[type[np.floating[Any]], float]] = [(np.float64, LAST_STEP)]
+    if logits.size >= LARGE_ELEMENTS and logits.dtype.itemsize <= 4:
+        passes = [(np.float32, 3e-4)]
+    elif logits.size >= MEDIUM_ELEMENTS:
+        passes = [(np.float32, 5e-3), (np.float64, LAST_STEP)]
+    u, n_iter, converged = 0.0, 0, True
+    part = slice(None, None, len(labels) // WARM_START_ROWS or 1)
+    if logits.size >= LARGE_ELEMENTS and part.step >= 4 and weights[part].any():
+        few = logits[part], labels[part], _relative(weights[part], 0)
+        u, _, n_iter = _newton_nll(*few, u, np.float32, 1e-2)
+    for dtype, last_step in passes:
+        u, converged, n = _newton_nll(logits, labels, weights, u, dtype, last_step)
+        n_iter += n
+    return Temperature(float(np.exp(u)), converged, n_iter)
 
 
 def _newton_nll(
-    logits: np.ndarray, labels: IntArray, weights: FloatArray, start: float, dtype: type, last_step: float
+    logits: np.ndarray,
+    labels: IntArray,
+    weights: FloatArray,
+    u: float,
+    dtype: type[np.floating[Any]],
+    last_step: float,
+    max_iter: int = 60,
 ) -> tuple[float, bool, int]:
-    """NLL's own loop: it needs only Σw(m − s_y) and Σwv, so it is leaner than `loss_terms`."""
-    rows = ShiftedRows(logits, dtype)
-    ones: FloatArray = np.ones(logits.shape[1], dtype=dtype)
+    """NLL's own loop: one number, and nothing but Σw(m − s_y) and Σwv, so it is leaner than `newton`.
 
-    def derivatives(u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        beta = np.exp(-u[0])
-        slope = curvature = 0.0
-        for block, shifted in rows:
-            e = shifted * dtype(beta)
+    NLL has a single minimum in u, so the sign of the slope says on which side of u it lies. A step out of
+    what is left goes to the middle, or to a bound that has not been tried.
+    """
+    rows = _NLLRows(logits, labels, weights, dtype)
+    (low, high), tried = LOG_BOUNDS, {False: False, True: False}
+    for n_iter in range(1, max_iter + 1):
+        slope, curvature = rows.derivatives(u)
+        if slope == 0 or (u <= low and slope > 0) or (u >= high and slope < 0):
+            return u, True, n_iter
+        downhill = slope < 0  # towards larger u
+        low, high = (u, high) if downhill else (low, u)
+        tried[not downhill] = True
+        step = -slope / curvature if curvature > 0 else (1.0 if downhill else -1.0)
+        proposal = u + min(max(step, -2.0), 2.0)
+        # Where every row is right, slope and curvature vanish together and Newton would crawl to the bound.
+        if not low < proposal < high or (n_iter >= LONG_WALK and not tried[downhill]):
+            proposal = (low + high) / 2 if tried[downhill] else (high if downhill else low)
+        u, moved = proposal, abs(proposal - u)
+        if moved < last_step:
+            return u, True, n_iter
+    return u, False, max_iter
+
+
+class _NLLRows:
+    """The slope and curvature in u = log T of the weighted NLL of some rows, block by block."""
+
+    def __init__(
+        self, logits: np.ndarray, labels: IntArray, weights: FloatArray, dtype: type[np.floating[Any]]
+    ) -> None:
+        self.shifted, self.weights, self.dtype = ShiftedRows(logits, dtype), weights, dtype
+        self.ones: FloatArray = np.ones(logits.shape[1], dtype=dtype)
+        self.labels = labels
+        # Σw s_y does not change with u: summed once.
+        self.own: float | None = None
+
+    def derivatives(self, u: float) -> tuple[float, float]:
+        """Newton in β, taken multiplicatively: Δu = g / (βh)."""
+        beta = math.exp(-u)
+        mean_sum = curvature = own_sum = 0.0
+        for block, shifted in self.shifted:
+            e = shifted * self.dtype(beta)
             np.exp(e, out=e)
-            total = e @ ones
+            total = e @ self.ones
             e *= shifted
-            mean = e @ ones / total
+            mean = e @ self.ones / total
             variance = np.einsum("ij,ij->i", e, shifted) / total - mean**2
-            w, own = weights[block], shifted[np.arange(len(shifted)), labels[block]]
-            slope += float(w @ (mean - own))
+            w = self.weights[block]
+            mean_sum += float(w @ mean)
             curvature += float(w @ variance)
-        # Newton in β, taken multiplicatively: Δu = g / (βh)
-        return np.array([-beta * slope]), np.array([beta**2 * curvature])
-
-    low, high = (np.array([bound]) for bound in LOG_BOUNDS)
-    point, converged, n_iter = newton(derivatives, np.array([start]), low, high, last_step=last_step)
-    return float(point[0]), converged, n_iter
+            if self.own is None:
+                own_sum += float(w @ shifted[np.arange(len(shifted)), self.labels[block]])
+        if self.own is None:
+            self.own = own_sum
+        return -beta * (mean_sum - self.own), beta**2 * curvature
 
 
 def temperature_grid(n_points: int) -> FloatArray:

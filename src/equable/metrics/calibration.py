@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray, as_probabilities, row_blocks
-from equable.metrics.bins import BinSums, Strategy, bin_index, bin_sums, require_count
+from equable.metrics.bins import BinSums, Strategy, bin_index, bin_sums, require_count, top_label_sums
 from equable.metrics.rows import checked_pair, top_label
 
 # From this many rows a bin's number of hits is as good as Gaussian.
@@ -43,7 +43,7 @@ def expected_calibration_error(
     >>> round(expected_calibration_error([0, 1], [[0.7, 0.3], [0.65, 0.35]]), 12)
     0.475
     """
-    sums = _top_label_sums(y_true, y_prob, n_bins, strategy)
+    sums = top_label_sums(y_true, y_prob, n_bins, strategy)
     return _debiased(sums) if debias else _plug_in(sums)
 
 
@@ -73,7 +73,7 @@ def maximum_calibration_error(
     >>> maximum_calibration_error([0, 0], [[0.75, 0.25], [1.0, 0.0]])
     0.25
     """
-    sums = _top_label_sums(y_true, y_prob, n_bins, strategy)
+    sums = top_label_sums(y_true, y_prob, n_bins, strategy)
     return float(np.max(np.abs(sums.gap) / np.maximum(sums.count, 1)))
 
 
@@ -111,12 +111,6 @@ def _mean_absolute_gap(chance: FloatArray, n_resamples: int, rng: np.random.Gene
         hits = np.sum(rng.random((block.stop - block.start, len(chance))) < chance, axis=1)
         total += float(np.sum(np.abs(hits - chance.sum())))
     return total / n_resamples
-
-
-def _top_label_sums(y_true: Any, y_prob: Any, n_bins: int, strategy: Strategy) -> BinSums:
-    labels, probabilities = checked_pair(y_true, y_prob)
-    confidence, predicted = top_label(probabilities)
-    return bin_sums(confidence, predicted == labels, n_bins, strategy)
 
 
 def _plug_in(sums: BinSums) -> float:

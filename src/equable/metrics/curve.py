@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.metrics.bins import Strategy, bin_sums
-from equable.metrics.rows import checked_pair, top_label
+from equable.metrics.bins import Strategy, top_label_sums
 
 NORMAL_975 = 1.959963984540054  # 97.5 % quantile of the standard normal
 
@@ -51,9 +50,7 @@ def reliability_curve(
     >>> curve.count, curve.confidence, curve.accuracy
     (array([0, 2]), array([  nan, 0.875]), array([nan, 0.5]))
     """
-    labels, probabilities = checked_pair(y_true, y_prob)
-    confidence, predicted = top_label(probabilities)
-    sums = bin_sums(confidence, predicted == labels, n_bins, strategy)
+    sums = top_label_sums(y_true, y_prob, n_bins, strategy)
     count = np.where(sums.count > 0, sums.count, np.nan)
     hit_rate = sums.hits / count
     lower, upper = wilson_interval(hit_rate, count)
