@@ -119,7 +119,7 @@ def torch_uncertainty_temperature() -> float:
 
 
 def _declare_torchvision_operators() -> None:
-    """torchvision's wheel expects operators that a CPU build of torch does not have."""
+    """The wheel of torchvision expects operators that a CPU build of torch does not have."""
     import torch
 
     if "nms" not in DECLARED:

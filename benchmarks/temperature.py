@@ -92,8 +92,9 @@ def judged(n_rows: int, n_classes: int, results: dict[str, Any], truth: float) -
         "most exact" if row["most_exact"] else "LESS EXACT",
     )
     for name, result in results.items():
-        told = result.get("error") or (
-            f"{1e3 * float(np.median(result['seconds'])):10.2f} ms  error {result['log_temperature_error']:.0e}"
-        )
+        told = result.get("error", "")
+        if not told:
+            error = result["log_temperature_error"]
+            told = f"{1e3 * float(np.median(result['seconds'])):10.2f} ms  error {error:.0e}"
         print(f"    {name:<20} {told}")
     return row

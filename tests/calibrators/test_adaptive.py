@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import equable
-from equable.calibrators import label_shift
+from equable.calibrators import adaptive, label_shift
 from equable.calibrators.curves import best_levels, cross_fitted_losses, cross_folds, level_grid, tabulate
 from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors
 from equable.errors import EvidenceWarning, InputError
@@ -311,3 +311,25 @@ def test_task_prior_is_replayed_calibration_in_the_limit():
     data = make_incremental()
     cal = equable.ARC(prior_strength=1e12, adaptive=False).fit(data.logits, data.y, tasks=data.tasks)
     np.testing.assert_allclose(cal.temperature(data.logits[data.tasks == 0]), replayed(data), rtol=1e-3)
+
+
+def test_batches_taken_one_after_another_get_the_same_temperatures(incremental, monkeypatch):
+    """Memory does not grow with the input: groups are independent, so few at once are as good as all."""
+    data = make_incremental(n_per_class=200, seed=3)
+    cal = equable.ARC().fit(incremental.logits, incremental.y, tasks=incremental.tasks)
+    groups = np.random.default_rng(0).integers(0, 12, len(data.y))
+    together = cal.temperature(data.logits, groups=groups)
+    monkeypatch.setattr(adaptive, "POSTERIOR_ELEMENTS", 0)
+    monkeypatch.setattr(adaptive, "POSTERIOR_ROWS", 200)
+    np.testing.assert_array_equal(cal.temperature(data.logits, groups=groups), together)
+
+
+def test_of_a_huge_batch_evenly_spaced_rows_stand_for_all(incremental, monkeypatch):
+    data = make_incremental(n_per_class=2000, seed=3)
+    cal = equable.ARC(adaptive=False).fit(incremental.logits, incremental.y, tasks=incremental.tasks)
+    whole = cal.temperature(data.logits)[0]
+    monkeypatch.setattr(adaptive, "POSTERIOR_ELEMENTS", 0)
+    monkeypatch.setattr(adaptive, "POSTERIOR_ROWS", 5000)
+    found = cal.temperature(data.logits)[0]
+    assert found != whole
+    assert found == pytest.approx(whole, rel=0.05)

@@ -31,7 +31,7 @@ from equable.calibrators.curves import (
     row_confidence,
     tabulate,
 )
-from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors
+from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors, whole_groups
 from equable.calibrators.settings import (
     require_at_least,
     require_choice,
@@ -46,6 +46,9 @@ from equable.outputs import Outputs
 FEW_ROWS = 10.0
 # How much stronger a batch's classes are pulled to the mix of its tasks than its tasks to the buffer's.
 TASK_PULL = 6.0
+# Posteriors of so many numbers, or rows, are held at once: of larger inputs, whole batches after another.
+POSTERIOR_ELEMENTS = 1 << 24
+POSTERIOR_ROWS = 1 << 16
 SHRINKAGE = (0.0, 0.5, 1.0)
 
 
@@ -221,8 +224,11 @@ class ARC(Calibrator):
         return _row_temperatures(rows, codes, batches)
 
     def _batches(self, rows: Outputs, codes: IntArray, n_groups: int) -> _Batches:
-        posterior = posteriors(rows.logits, self.posterior_temperature_, self.posterior_bias_)
-        mixes = self._mixes(posterior, codes, n_groups)
+        mixes = np.empty((n_groups, self.n_classes_))
+        at_once = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
+        for groups, members in whole_groups(codes, n_groups, at_once):
+            posterior = posteriors(rows.logits[members], self.posterior_temperature_, self.posterior_bias_)
+            mixes[groups] = self._mixes(posterior, codes[members] - groups.start, groups.stop - groups.start)
         effective = 1 / (mixes**2 / self.class_rows_).sum(axis=1)
         levels, slopes, guarded = np.empty(n_groups), np.empty(n_groups), np.zeros(n_groups, dtype=bool)
         for block in row_blocks(n_groups, self.fold_curves_.shape[-1], elements=1 << 18):

@@ -1,0 +1,244 @@
+"""Replay training in images per second, against Avalanche's Replay strategy.
+
+    python -m benchmarks.replay_training [threads …]
+
+Both train equable's SlimResNet18 (nf = 20) on the same 28 × 28 × 3 images, 64 new and 64 replayed rows a
+step, plain SGD, in processes of their own that take turns. Only the steps of an epoch are timed: what either
+does before and after (loaders, memory, batch norm, scores) is left out. Avalanche gets its rows normalised
+and neither metrics nor loggers. Results go to ``results/replay_training.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equable.storage import write_json
+
+ROOT = Path(__file__).parents[1]
+RESULT = Path(__file__).parent / "results" / "replay_training.json"
+ENVIRONMENT = Path(".venv-avalanche")
+SIDE, BATCH, MEMORY, CURRENT, TURNS = 28, 64, 192, 256, 12
+GOAL = 1.5
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    """uint8 images and labels of two tasks of two classes; the second is the one that is timed."""
+    rng = np.random.default_rng(0)
+    labels = np.concatenate([np.repeat([0, 1], MEMORY), np.repeat([2, 3], CURRENT // 2)])
+    return rng.integers(0, 256, (len(labels), SIDE, SIDE, 3), dtype=np.uint8), labels
+
+
+# The contestants: a generator that gives (images, seconds) of one epoch at a time ----------------------
+
+
+def equable_epochs() -> Any:
+    from tqdm import tqdm
+
+    from equable.scenarios import make_scenario
+    from equable.training import ReplaySettings, SlimResNet18
+    from equable.training.images import Images
+    from equable.training.networks import build_network
+    from equable.training.replay import TaskTrainer
+
+    images, labels = data()
+    # A scenario asks for validation and test rows: each class is given one more of both, never trained on.
+    extra = np.repeat(np.arange(4), 2)
+    images, labels = np.concatenate([images, images[:8]]), np.concatenate([labels, extra])
+    split = np.concatenate([np.zeros(len(labels) - 8, dtype=int), np.tile([1, 2], 4)])
+    scenario = make_scenario(labels, split, order=range(4), tasks=2)
+    network = build_network(SlimResNet18, 4, images.shape[1:], seed=0)
+    memory = scenario[0].train[:: len(scenario[0].train) // MEMORY][:MEMORY]
+    pictures = Images(images, scenario[0].train)
+    trainer = TaskTrainer(network, pictures, scenario, 1, memory, ReplaySettings(batch_size=BATCH), seed=0)
+    while True:
+        trainer.run_epoch(tqdm(disable=True))
+        images_seen = trainer.images_per_epoch()
+        yield images_seen, images_seen / trainer.progress.epochs[-1].images_per_second
+
+
+def avalanche_epochs() -> Any:
+    from benchmarks.avalanche_import import import_avalanche
+
+    import_avalanche()
+    import torch
+    from avalanche.benchmarks import nc_benchmark
+    from avalanche.training import Replay
+    from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
+    from torch import nn
+    from torch.utils.data import TensorDataset
+
+    from equable.training import SlimResNet18
+
+    class Logits(SlimResNet18):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x)[0]
+
+    class Clock(SupervisedPlugin):  # type: ignore[misc]
+        images, seconds = 0, 0.0
+
+        def before_training_epoch(self, strategy: Any, **_: Any) -> None:
+            self.images, self.start = 0, time.perf_counter()
+
+        def after_training_iteration(self, strategy: Any, **_: Any) -> None:
+            self.images += len(strategy.mb_x)
+
+        def after_training_epoch(self, strategy: Any, **_: Any) -> None:
+            self.seconds = time.perf_counter() - self.start
+
+    images, labels = data()
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).float().sub(127.5).div(73.9).contiguous()
+    rows = TensorDataset(x, torch.from_numpy(labels))
+    rows.targets = labels.tolist()  # type: ignore[attr-defined]
+    benchmark = nc_benchmark(rows, rows, n_experiences=2, task_labels=False, fixed_class_order=[0, 1, 2, 3])
+    model, clock = Logits(4, (SIDE, SIDE, 3)), Clock()
+    strategy = Replay(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        criterion=nn.CrossEntropyLoss(),
+        mem_size=MEMORY,
+        train_mb_size=BATCH,
+        train_epochs=1,
+        plugins=[clock],
+        evaluator=EvaluationPlugin(),
+    )
+    strategy.train(benchmark.train_stream[0], eval_streams=[])
+    while True:
+        strategy.train(benchmark.train_stream[1], eval_streams=[])
+        yield clock.images, clock.seconds
+
+
+CONTESTANTS = {"equable": equable_epochs, "avalanche": avalanche_epochs}
+PACKAGES = {"equable": ("equable", "torch", "numpy"), "avalanche": ("avalanche-lib", "torch", "numpy")}
+
+
+def work(name: str, threads: int) -> None:
+    """Answer each line of the input with one epoch, as JSON; the first answer tells the versions."""
+    import warnings
+
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints stays out of the answers
+    print(json.dumps({package: version(package) for package in PACKAGES[name]}), file=answers, flush=True)
+    epochs = CONTESTANTS[name]()
+    for _ in sys.stdin:
+        print(json.dumps(next(epochs)), file=answers, flush=True)
+
+
+# The referee ------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """A contestant in its own process and environment."""
+
+    def __init__(self, name: str, python: str, threads: int) -> None:
+        self.process = subprocess.Popen(
+            [python, "-m", "benchmarks.replay_training", "work", name, str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )  # fmt: skip
+        self.versions: dict[str, str] = self._answer()
+
+    def epoch(self) -> tuple[int, float]:
+        """Images and seconds of one epoch."""
+        assert self.process.stdin is not None
+        print("go", file=self.process.stdin, flush=True)
+        images, seconds = self._answer()
+        return images, seconds
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a contestant ended with code {self.process.wait()}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+def measure(threads: int, pythons: dict[str, str]) -> dict[str, Any]:
+    """Images per second of each turn; contestants alternate, and who goes first alternates too."""
+    workers = {name: Worker(name, python, threads) for name, python in pythons.items()}
+    try:
+        counts = {name: worker.epoch()[0] for name, worker in workers.items()}  # warm-up
+        rates: dict[str, list[float]] = {name: [] for name in workers}
+        for turn in range(TURNS):
+            for name in list(workers)[:: 1 if turn % 2 == 0 else -1]:
+                images, seconds = workers[name].epoch()
+                rates[name].append(images / seconds)
+    finally:
+        for worker in workers.values():
+            worker.close()
+    found = {"threads": threads, "images_per_turn": counts, "images_per_second": rates}
+    if "avalanche" in rates:
+        turns = np.array(rates["equable"]) / np.array(rates["avalanche"])
+        found["ratio"] = [float(q) for q in np.quantile(turns, [0.5, 0.25, 0.75])]
+    versions = {name: worker.versions for name, worker in workers.items()}
+    return {**found, "versions": versions}
+
+
+def peer() -> tuple[str | None, str]:
+    """The peer's interpreter, its environment made if need be; or why there is none."""
+    done = subprocess.run(
+        ["make", f"{ENVIRONMENT}/.test"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return None, (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    return str(ENVIRONMENT / "bin" / "python"), ""
+
+
+def main(thread_counts: list[int]) -> dict[str, Any]:
+    """Measure, print and store."""
+    python, reason = peer()
+    pythons = {"equable": sys.executable, **({"avalanche": python} if python else {})}
+    if not python:
+        print(f"avalanche-lib is missing: {reason}")
+    results = [measure(threads, pythons) for threads in thread_counts]
+    for result in results:
+        middle = {name: round(float(np.median(r))) for name, r in result["images_per_second"].items()}
+        print(result["threads"], "threads:", middle, "ratio", result.get("ratio"))
+    facts = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "hardware": cpu_name(),
+        "python": platform.python_version(),
+        "network": "SlimResNet18, nf = 20, 28 × 28 × 3",
+        "batch": f"{BATCH} new + {BATCH} replayed",
+        "goal": GOAL,
+        "missing": {} if python else {"avalanche-lib": reason},
+        "results": results,
+    }
+    write_json(RESULT, facts)
+    return facts
+
+
+def cpu_name() -> str:
+    """The processor's name where the system tells it."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+        return f"{names[0]} × {len(names)}"
+    return platform.machine()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["work"]:
+        work(sys.argv[2], int(sys.argv[3]))
+    else:
+        main([int(argument) for argument in sys.argv[1:]] or [1, 2])
