@@ -182,6 +182,10 @@ class TestImports:
     def test_the_command_line_starts_light(self):
         assert not {"torch", "matplotlib", "sklearn", "scipy"} & loaded_after("import equable.cli")
 
+    def test_one_temperature_does_not_wait_for_scipy(self):
+        code = "import equable; equable.TemperatureScaling().fit([[3.0, 1.0], [2.0, 1.0]], [0, 1])"
+        assert "scipy" not in loaded_after(code)
+
     def test_the_check_can_fail(self):
         assert "scipy" in loaded_after("import equable, scipy")
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.solvers import LOG_BOUNDS, Loss, ShiftedRows, loss_and_slope
+from equable.calibrators.solvers import LOG_BOUNDS, Loss, ShiftedRows, lbfgs, loss_and_slope
 
 GRID_POINTS = 65
 N_FOLDS = 5
@@ -61,14 +60,7 @@ def fit_slope(
 
     start = np.array([level, 0.0])
     bounds = [LOG_BOUNDS, (-SLOPE_BOUND, SLOPE_BOUND)]
-    result = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": 200, "ftol": 1e-13, "gtol": 1e-8},
-    )
+    result = lbfgs(objective, start, bounds, maxiter=200, ftol=1e-13, gtol=1e-8)
     return float(result.x[1])
 
 

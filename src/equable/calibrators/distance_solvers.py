@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.solvers import (
@@ -20,11 +20,15 @@ from equable.calibrators.solvers import (
     ShiftedRows,
     brier_curves,
     canonical_order,
+    lbfgs,
     loss_and_slope,
     loss_terms,
     newton,
     temperature_grid,
 )
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 GRID_POINTS = 65
 FIRST_ITERATIONS = 30
@@ -88,15 +92,9 @@ def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
     bounds = [(0.0, high) for high in upper] + [(MIN_TEMPERATURE, MAX_TEMPERATURE)]
 
     def run(start: FloatArray, iterations: int) -> OptimizeResult:
-        return minimize(
-            problem.objective,
-            start,
-            args=(rows, float(np.log(centre))),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": iterations, "maxfun": 5000, "ftol": 1e-11, "gtol": 1e-7},
-        )
+        args = rows, float(np.log(centre))
+        limits = {"maxiter": iterations, "maxfun": 5000, "ftol": 1e-11, "gtol": 1e-7}
+        return lbfgs(problem.objective, start, bounds, args, **limits)
 
     starts = [np.append(np.where(problem.free, w, 0.0), base) for w, base in ((0.0, centre), (1.0, 1.0))]
     tried = [run(start, FIRST_ITERATIONS) for start in starts]

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import minimize
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE, ShiftedRows, nll_temperature
+from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE, ShiftedRows, lbfgs, nll_temperature
 
 RIDGE = 1e-3
 TOLERANCE = 1e-6
@@ -52,14 +51,7 @@ def fit_bias_corrected(
     start = np.zeros(n_classes + 1)
     start[0] = 1 / nll_temperature(logits, labels, weights).temperature
     bounds = [(1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE)] + [(-np.inf, np.inf)] * n_classes
-    result = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": 500, "ftol": 1e-12, "gtol": 1e-7},
-    )
+    result = lbfgs(objective, start, bounds, maxiter=500, ftol=1e-12, gtol=1e-7)
     bias = result.x[1:] - result.x[1:].mean()  # softmax does not see a common shift; the ridge wants none
     return float(1 / result.x[0]), bias, bool(result.success)
 

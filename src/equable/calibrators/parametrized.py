@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize
 
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
@@ -18,6 +17,7 @@ from equable.calibrators.solvers import (
     ShiftedRows,
     brier_temperature,
     canonical_order,
+    lbfgs,
     loss_and_slope,
 )
 from equable.errors import InputError
@@ -94,13 +94,7 @@ class ParametrizedTemperatureScaling(Calibrator):
         start = _initial(widths, brier_temperature(rows.logits, rows.labels, rows.weights).temperature)
         rng = np.random.default_rng(self.random_state)
         start[: -(widths[-2] + 1)] = _hidden_weights(widths, rng)
-        result = minimize(
-            objective,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": 500, "maxfun": 700, "ftol": 1e-10, "gtol": 1e-7},
-        )
+        result = lbfgs(objective, start, maxiter=500, maxfun=700, ftol=1e-10, gtol=1e-7)
         return {
             "parameters_": _unstandardised(result.x, widths, centre, scale),
             "n_inputs_": inputs.shape[1],

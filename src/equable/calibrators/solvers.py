@@ -18,14 +18,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.errors import ConvergenceWarning
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 Loss = Literal["nll", "brier"]
 LOSSES: tuple[str, ...] = ("nll", "brier")
@@ -283,6 +286,20 @@ class _NLLRows:
         if self.own is None:
             self.own = own_sum
         return -beta * (mean_sum - self.own), beta**2 * curvature
+
+
+def lbfgs(
+    objective: Callable[..., tuple[float, FloatArray]],
+    start: FloatArray,
+    bounds: Sequence[tuple[float, float]] | None = None,
+    args: tuple[Any, ...] = (),
+    **options: Any,
+) -> OptimizeResult:
+    """Minimise a function that returns value and gradient, by scipy's L-BFGS-B."""
+    # Half a second, which one temperature should not cost.
+    from scipy.optimize import minimize
+
+    return minimize(objective, start, args=args, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
 
 def temperature_grid(n_points: int) -> FloatArray:
