@@ -299,7 +299,11 @@ def lbfgs(
     # Half a second, which one temperature should not cost.
     from scipy.optimize import minimize
 
-    return minimize(objective, start, args=args, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    search: Any = minimize  # the stubs know no objective that has arguments of its own
+    result: OptimizeResult = search(
+        objective, start, args=args, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
+    return result
 
 
 def temperature_grid(n_points: int) -> FloatArray:
