@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from equable.cli import benchmark, datasets
+from equable.cli import benchmark, datasets, files
 from equable.cli.app import app
 
-__all__ = ["app", "benchmark", "datasets", "main"]
+__all__ = ["app", "benchmark", "datasets", "files", "main"]
 
 
 def main() -> None:

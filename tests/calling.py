@@ -1,0 +1,27 @@
+"""Calling the command line, and what every refusal looks like."""
+
+from __future__ import annotations
+
+import re
+
+from typer.testing import CliRunner
+
+from equable.cli import app
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def plain(text):
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", text).split())
+
+
+def refused(result, message):
+    """One line on standard error that says what is wrong, and exit code 1."""
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith("equable: ")
+    assert result.stderr.count("\n") == 1
+    assert re.search(message, result.stderr), result.stderr
+    assert result.stdout == ""
+    return True

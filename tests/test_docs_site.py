@@ -1,0 +1,170 @@
+"""The site: its pictures show what its pages compute, its reference is complete, and it builds offline."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+import equable
+import equable.errors
+import equable.metrics
+
+DOCS = Path(__file__).parents[1] / "docs"
+# what a browser would fetch from elsewhere
+FETCHED = re.compile(
+    r"<(?:script|img|iframe)[^>]*src=\"(?:https?:)?//|<link[^>]*stylesheet[^>]*href=\"(?:https?:)?//"
+)
+
+
+def words_of(svg: str) -> list[str]:
+    """All text of a picture, in the order it is drawn."""
+    return [unescape(text).strip() for text in re.findall(r"<text[^>]*>(.*?)</text>", svg, re.DOTALL)]
+
+
+def stored(name: str) -> str:
+    return (DOCS / "images" / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def drawn() -> str:
+    """The method, drawn anew."""
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("draw", DOCS / "draw.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.method_picture().decode("utf-8")
+
+
+def test_the_method_is_drawn_with_the_numbers_of_its_page(drawn):
+    assert words_of(drawn) == words_of(stored("dats-method.svg"))
+
+
+def test_the_method_is_drawn_to_the_same_bytes(drawn):
+    matplotlib = pytest.importorskip("matplotlib")
+    pins = (DOCS.parent / "constraints.txt").read_text(encoding="utf-8")
+    if f"matplotlib=={matplotlib.__version__}\n" not in pins:
+        pytest.skip(f"the picture was made with another matplotlib than {matplotlib.__version__}")
+    assert drawn == stored("dats-method.svg")
+
+
+def test_the_method_shows_what_its_page_prints():
+    page, words = (DOCS / "methods" / "dats.md").read_text(encoding="utf-8"), stored("dats-method.svg")
+    (distance, temperature) = re.search(r"d_test = ([\d.]+), T = ([\d.]+)\n", page).groups()
+    assert f"= {float(distance):.2f}<" in words
+    assert f"softmax(z / {temperature})" in words
+
+
+def test_the_tutorial_shows_what_its_page_prints():
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^(\w+, newest task · ECE .* %)$", page, re.MULTILINE)
+    assert len(titles) == 2
+    assert [word for word in words_of(stored("tutorial-reliability.svg")) if "ECE" in word] == titles
+
+
+def test_pictures_have_no_date():
+    assert not [path.name for path in DOCS.glob("images/*.svg") if "<dc:date>" in path.read_text("utf-8")]
+
+
+def test_the_how_to_quotes_the_measured_numbers():
+    page = (DOCS / "how-to" / "own-data.md").read_text(encoding="utf-8")
+    measured = (DOCS / "er-cifar100.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"([+-]\d\.\d\d) \(([+-]\d\.\d\d) to ([+-]\d\.\d\d)\)", page)
+    assert len(quoted) == 8
+    for change, low, high in quoted:
+        assert f"{change} (95 % interval {low} to {high})" in measured
+
+
+class TestTheReference:
+    TEXT = (DOCS / "reference.md").read_text(encoding="utf-8")
+
+    def test_names_the_front_door(self):
+        names = set(equable.__all__) - {"__version__", "metrics"}
+        assert not [name for name in names if f":: equable.{name}\n" not in self.TEXT]
+
+    @pytest.mark.parametrize("name", ["integrations.torch", "integrations.onnx"])
+    def test_names_the_integrations(self, name):
+        try:
+            module = importlib.import_module(f"equable.{name}")
+        except equable.errors.MissingExtraError as error:
+            pytest.skip(str(error))
+        assert not [x for x in module.__all__ if f":: equable.{name}.{x}\n" not in self.TEXT]
+
+    def test_takes_metrics_and_errors_whole(self):
+        for module in (equable.metrics, equable.errors):
+            assert f".. automodule:: {module.__name__}\n   :members:" in self.TEXT
+
+    def test_names_every_command(self):
+        import typer
+
+        from equable.cli import app
+
+        commands = typer.main.get_command(app).commands
+        section = self.TEXT.partition("## Commands")[2].partition("\n## ")[0]
+        assert not [name for name in commands if not re.search(rf"`(equable )?{name}\b", section)]
+
+
+FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# without the comment behind it
+COMMAND = re.compile(r"^(equable [a-z][^\n#]*)", re.MULTILINE)
+QUOTED_COMMAND = re.compile(r"`(equable [a-z][^`\n]*)`")
+PAGES = [
+    DOCS.parent / "README.md",
+    *(path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts),
+]
+
+
+def unknown_words(command: str) -> list[str]:
+    """Words of a command line that the program does not know: subcommands and options."""
+    import typer
+
+    from equable.cli import app
+
+    node, words = typer.main.get_command(app), command.split()[1:]
+    while words and hasattr(node, "commands"):
+        if words[0].rstrip(",") not in node.commands:
+            return [words[0]]
+        node, words = node.commands[words[0].rstrip(",")], words[1:]
+    known = {option for parameter in node.params for option in parameter.opts} | {"--help"}
+    return [word for word in words if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_commands_are_known(path):
+    text = path.read_text(encoding="utf-8")
+    shell = "\n".join(code for language, code in FENCE.findall(text) if language in ("", "sh"))
+    commands = QUOTED_COMMAND.findall(FENCE.sub("", text)) + COMMAND.findall(shell)
+    assert {command: words for command in commands if (words := unknown_words(command))} == {}
+
+
+def test_unknown_commands_are_seen():
+    assert unknown_words("equable calibrate x.npz --method dats --no-such -o y") == ["--no-such"]
+    assert unknown_words("equable recalibrate x.npz") == ["recalibrate"]
+    assert unknown_words("equable datasets chek x") == ["chek"]
+    assert unknown_words("equable datasets check x") == []
+
+
+class TestTheSite:
+    """In one test: a build takes seconds."""
+
+    def test_builds_whole_and_offline(self, tmp_path):
+        for name in ("sphinx", "furo", "myst_parser", "torch", "onnx", "matplotlib"):
+            pytest.importorskip(name, reason=f"the site needs {name}: pip install '.[docs,test]'")
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", DOCS, tmp_path]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        pages = {
+            page.relative_to(tmp_path).as_posix(): page.read_text("utf-8")
+            for page in tmp_path.rglob("*.html")
+        }
+        assert not [name for name, page in pages.items() if FETCHED.search(page)]
+        assert pages["methods/dats.html"].count('display="block"') == 7  # equations drawn by the browser
+        assert not [name for name, page in pages.items() if "$$" in page]
