@@ -34,6 +34,12 @@ def test_every_changed_byte_is_noticed(saved):
             equable.load(saved)
 
 
+def test_equal_content_gives_equal_bytes(saved, tmp_path):
+    for turn in range(8):
+        equable.load(saved).save(tmp_path / f"{turn}")
+        assert (tmp_path / f"{turn}").read_bytes() == saved.read_bytes()
+
+
 def test_truncated(saved):
     whole = saved.read_bytes()
     for length in (0, 4, 8, 100, len(whole) // 2, len(whole) - 1):

@@ -40,7 +40,9 @@ def save_with_extras(
     scalars: dict[str, Any] = {"n_classes_": calibrator.n_classes_}
     tensors = {f"{EXTRA}{name}": np.ascontiguousarray(value) for name, value in extras.items()}
     for name, kind in calibrator.FITTED.items():
-        value = getattr(calibrator, name)
+        value = getattr(calibrator, name, None)
+        if value is None:
+            raise InputError(f"{type(calibrator).__name__} must have learnt {name}, as its FITTED says")
         if kind in SCALARS:
             scalars[name] = SCALARS[kind](value)
         else:
@@ -48,7 +50,15 @@ def save_with_extras(
     header = {"class": _registered_name(calibrator), "settings": calibrator.get_params(), "scalars": scalars}
     body = json.dumps(header, sort_keys=True, default=_plain_number)
     metadata = {"format": FORMAT, "schema": str(SCHEMA), "calibrator": body, "sha256": _digest(body, tensors)}
-    write_bytes(path, to_bytes(tensors, metadata=metadata))
+    write_bytes(path, _in_order(to_bytes(tensors, metadata=metadata)))
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same safetensors file with a sorted header: the library writes it in an order of chance."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at multiples of eight
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
@@ -109,7 +119,10 @@ def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrat
 
     name = header["class"]
     if name not in CALIBRATORS:
-        raise FileFormatError(f"calibrator must be one of {sorted(CALIBRATORS)}; got {name!r}")
+        raise FileFormatError(
+            f"calibrator must be one of {sorted(CALIBRATORS)}; got {name!r}. A class of your own must be in "
+            "equable.CALIBRATORS under that name before it is loaded"
+        )
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
     calibrator = CALIBRATORS[name](**settings)
     calibrator._check_settings()
