@@ -1,24 +1,31 @@
-"""Run every benchmark and store what it measured: ``make bench``."""
+"""Run benchmarks and store what they measured: ``make bench``, or ``make bench ONLY="ece growth"``."""
 
 from __future__ import annotations
 
 import platform
+import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy
-import sklearn
 from threadpoolctl import threadpool_limits
 
-import equable
-from benchmarks import temperature
-from equable.storage import write_json, write_text
+from benchmarks import blocks, ece, growth, phase, replay_training, temperature, waiting
+from benchmarks.page import page
+from equable.storage import read_json, write_json, write_text
 
-BENCHMARKS = {"temperature": temperature.main}
+BENCHMARKS = {
+    "temperature": temperature.main,
+    "ece": ece.main,
+    "phase": phase.main,
+    "growth": growth.main,
+    "blocks": blocks.main,
+    "waiting": waiting.main,
+}
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+DOCS = Path(__file__).parents[1] / "docs"
+VERSIONS = ("equable", "numpy", "scipy", "torch")
 
 
 def cpu_name() -> str:
@@ -29,55 +36,40 @@ def cpu_name() -> str:
     return f"{names[0]} × {len(names)}" if names else platform.machine()
 
 
-INTRODUCTION = """# Speed
-
-Written by `make bench` on {date}: {hardware}, one thread, {versions}. Contestants take turns on the same
-float32 logits; the ratio is the median over turns, its quartiles in brackets. The error is |log T − log T*|,
-where T* is the root of the exact derivative to 1e-12.
-
-| rows × classes | `TemperatureScaling.fit`, ms | scikit-learn, ms | ratio | goal | our error | its error |
-|---|---|---|---|---|---|---|
-"""
-
-
-def page(stamp: dict[str, Any], results: dict[str, Any]) -> str:
-    """The docs page of the last run."""
-    versions = ", ".join(f"{name} {version}" for name, version in stamp["versions"].items())
-    text = INTRODUCTION.format(date=stamp["date"], hardware=stamp["hardware"], versions=versions)
-    for row in results["temperature"]:
-        cells = [
-            f"{row['rows']:,} × {row['classes']}",
-            *(f"{1e3 * float(np.median(row['seconds'][name])):.1f}" for name in ("equable", "scikit-learn")),
-            "{:.1f} [{:.1f}, {:.1f}]".format(*row["ratio"]),
-            f"{row['goal']:.0f}×" if row["goal"] else "",
-            *(f"{row['log_temperature_error'][name]:.0e}" for name in ("equable", "scikit-learn")),
-        ]
-        text += "| " + " | ".join(cells) + " |\n"
-    dats = results["dats"]
-    median = float(np.median(dats["seconds"]))
-    return text + f"\n`DATS().fit` at {dats['rows']:,} × {dats['classes']}: {median:.2f} s (goal: 2 s).\n"
-
-
-def main() -> None:
-    stamp = {
+def measure(name: str) -> None:
+    """Run one benchmark with one thread and store its results."""
+    print(f"== {name}", flush=True)
+    with threadpool_limits(1):
+        results = BENCHMARKS[name]()
+    versions = {"python": platform.python_version(), **{n: version(n).partition("+")[0] for n in VERSIONS}}
+    stamp: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "hardware": cpu_name(),
-        "versions": {
-            "python": platform.python_version(),
-            "equable": equable.__version__,
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            "scikit-learn": sklearn.__version__,
-        },
         "threads": 1,
+        "versions": versions | results.pop("versions", {}),
     }
-    print(stamp["hardware"], stamp["versions"])
-    for name, run in BENCHMARKS.items():
-        with threadpool_limits(1):
-            results = run()
-        write_json(RESULTS / f"{name}.json", {**stamp, "results": results})
-        write_text(PAGE, page(stamp, results))
+    write_json(RESULTS / f"{name}.json", {**stamp, "results": results})
+
+
+def write_page() -> None:
+    """docs/speed.md and its figure, from the stored results."""
+    stored = {path.stem: read_json(path) for path in RESULTS.glob("*.json")}
+    if "growth" in stored:
+        growth.draw(stored["growth"]["results"], DOCS / "images" / "growth.svg")
+    write_text(DOCS / "speed.md", page(stored))
+
+
+def main(names: list[str]) -> None:
+    unknown = set(names) - {*BENCHMARKS, "replay_training", "page"}
+    if unknown:
+        raise SystemExit(f"benchmarks are {', '.join(BENCHMARKS)}, replay_training; got {sorted(unknown)}")
+    for name in names or [*BENCHMARKS, "replay_training"]:
+        if name == "replay_training":
+            replay_training.main([1, 2])
+        elif name != "page":
+            measure(name)
+    write_page()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -5,7 +5,8 @@
 Both train equable's SlimResNet18 (nf = 20) on the same 28 × 28 × 3 images, 64 new and 64 replayed rows a
 step, plain SGD, in processes of their own that take turns. Only the steps of an epoch are timed: what either
 does before and after (loaders, memory, batch norm, scores) is left out. Avalanche gets its rows normalised
-and neither metrics nor loggers. Results go to ``results/replay_training.json``.
+and neither metrics nor loggers. Beside the wall clock stands the processor's: other programs hardly touch it,
+and with one thread it shows what an idle machine would. Results go to ``results/replay_training.json``.
 """
 
 from __future__ import annotations
@@ -40,12 +41,21 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return rng.integers(0, 256, (len(labels), SIDE, SIDE, 3), dtype=np.uint8), labels
 
 
-# The contestants: a generator that gives (images, seconds) of one epoch at a time ----------------------
+class Stopwatch:
+    """Seconds since its birth: of the wall, and of the processor for this process."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        """Both clocks."""
+        return time.perf_counter() - self.start[0], time.process_time() - self.start[1]
+
+
+# The contestants: a generator that gives (images, wall seconds, processor seconds) of one epoch at a time
 
 
 def equable_epochs() -> Any:
-    from tqdm import tqdm
-
     from equable.scenarios import make_scenario
     from equable.training import ReplaySettings, SlimResNet18
     from equable.training.images import Images
@@ -62,10 +72,12 @@ def equable_epochs() -> Any:
     memory = scenario[0].train[:: len(scenario[0].train) // MEMORY][:MEMORY]
     pictures = Images(images, scenario[0].train)
     trainer = TaskTrainer(network, pictures, scenario, 1, memory, ReplaySettings(batch_size=BATCH), seed=0)
+    network.train()
     while True:
-        trainer.run_epoch(tqdm(disable=True))
-        images_seen = trainer.images_per_epoch()
-        yield images_seen, images_seen / trainer.progress.epochs[-1].images_per_second
+        start, batches = Stopwatch(), trainer._batches()
+        for rows in batches:
+            trainer._step(rows)
+        yield sum(map(len, batches)), *start.read()
 
 
 def avalanche_epochs() -> Any:
@@ -86,16 +98,16 @@ def avalanche_epochs() -> Any:
             return super().forward(x)[0]
 
     class Clock(SupervisedPlugin):  # type: ignore[misc]
-        images, seconds = 0, 0.0
+        images, seconds = 0, (0.0, 0.0)
 
         def before_training_epoch(self, strategy: Any, **_: Any) -> None:
-            self.images, self.start = 0, time.perf_counter()
+            self.images, self.start = 0, Stopwatch()
 
         def after_training_iteration(self, strategy: Any, **_: Any) -> None:
             self.images += len(strategy.mb_x)
 
         def after_training_epoch(self, strategy: Any, **_: Any) -> None:
-            self.seconds = time.perf_counter() - self.start
+            self.seconds = self.start.read()
 
     images, labels = data()
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float().sub(127.5).div(73.9).contiguous()
@@ -116,7 +128,7 @@ def avalanche_epochs() -> Any:
     strategy.train(benchmark.train_stream[0], eval_streams=[])
     while True:
         strategy.train(benchmark.train_stream[1], eval_streams=[])
-        yield clock.images, clock.seconds
+        yield clock.images, *clock.seconds
 
 
 CONTESTANTS = {"equable": equable_epochs, "avalanche": avalanche_epochs}
@@ -153,12 +165,12 @@ class Worker:
         )  # fmt: skip
         self.versions: dict[str, str] = self._answer()
 
-    def epoch(self) -> tuple[int, float]:
-        """Images and seconds of one epoch."""
+    def epoch(self) -> tuple[int, float, float]:
+        """Images, wall seconds and processor seconds of one epoch."""
         assert self.process.stdin is not None
         print("go", file=self.process.stdin, flush=True)
-        images, seconds = self._answer()
-        return images, seconds
+        images, wall, processor = self._answer()
+        return images, wall, processor
 
     def _answer(self) -> Any:
         assert self.process.stdout is not None
@@ -178,20 +190,28 @@ def measure(threads: int, pythons: dict[str, str]) -> dict[str, Any]:
     workers = {name: Worker(name, python, threads) for name, python in pythons.items()}
     try:
         counts = {name: worker.epoch()[0] for name, worker in workers.items()}  # warm-up
-        rates: dict[str, list[float]] = {name: [] for name in workers}
+        turns: dict[str, list[tuple[int, float, float]]] = {name: [] for name in workers}
         for turn in range(TURNS):
             for name in list(workers)[:: 1 if turn % 2 == 0 else -1]:
-                images, seconds = workers[name].epoch()
-                rates[name].append(images / seconds)
+                turns[name].append(workers[name].epoch())
     finally:
         for worker in workers.values():
             worker.close()
-    found = {"threads": threads, "images_per_turn": counts, "images_per_second": rates}
-    if "avalanche" in rates:
-        turns = np.array(rates["equable"]) / np.array(rates["avalanche"])
-        found["ratio"] = [float(q) for q in np.quantile(turns, [0.5, 0.25, 0.75])]
-    versions = {name: worker.versions for name, worker in workers.items()}
-    return {**found, "versions": versions}
+    rates = {  # images per second, (turns, 2)
+        name: np.array([(images / wall, images / processor) for images, wall, processor in found])
+        for name, found in turns.items()
+    }
+    result = {
+        "threads": threads,
+        "images_per_turn": counts,
+        "versions": {n: w.versions for n, w in workers.items()},
+    }
+    for column, kind in enumerate(("wall", "processor")):
+        result[kind] = {name: rate[:, column].tolist() for name, rate in rates.items()}
+        if "avalanche" in rates:
+            quotients = rates["equable"][:, column] / rates["avalanche"][:, column]
+            result[f"{kind}_ratio"] = np.quantile(quotients, [0.5, 0.25, 0.75]).tolist()
+    return result
 
 
 def peer() -> tuple[str | None, str]:
@@ -212,8 +232,9 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
         print(f"avalanche-lib is missing: {reason}")
     results = [measure(threads, pythons) for threads in thread_counts]
     for result in results:
-        middle = {name: round(float(np.median(r))) for name, r in result["images_per_second"].items()}
-        print(result["threads"], "threads:", middle, "ratio", result.get("ratio"))
+        for kind in ("wall", "processor"):
+            middle = {name: round(float(np.median(rates))) for name, rates in result[kind].items()}
+            print(f"{result['threads']} threads, {kind} clock: {middle}, ratio {result.get(f'{kind}_ratio')}")
     facts = {
         "date": datetime.now(UTC).date().isoformat(),
         "hardware": cpu_name(),

@@ -1,0 +1,241 @@
+"""docs/speed.md: what the stored results of the benchmarks say, nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Results = dict[str, Any]
+
+
+def page(results: dict[str, Results]) -> str:
+    """The whole page; a benchmark without stored results is named as missing."""
+    parts = [INTRODUCTION]
+    for name, section in SECTIONS.items():
+        parts.append(section(results[name]) if name in results else f"## {name}\n\nNot measured yet.\n")
+    return "\n".join(parts)
+
+
+INTRODUCTION = """# Speed
+
+Written by `make bench` from `benchmarks/results/`. Contestants live in environments of their own, see the same
+data with the same number of threads and take turns in one run; a ratio is the median over the turns, its
+quartiles in brackets. Times are of a shared machine and noisy: trust the ratios. `make bench ONLY=ece` runs one.
+"""
+
+
+def stamp(results: Results) -> str:
+    """Where and when a benchmark ran."""
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return f"*{results['date']}, {results['hardware']}, {results['threads']} thread(s); {versions}.*\n"
+
+
+def seconds(values: list[float]) -> str:
+    """The median, in a unit that suits it."""
+    middle = float(np.median(values))
+    return f"{1e3 * middle:.1f} ms" if middle < 1 else f"{middle:.1f} s"
+
+
+def spread(ratio: list[float] | None) -> str:
+    """Median and quartiles."""
+    return "{:.2g} [{:.2g}, {:.2g}]".format(*ratio) if ratio else "–"
+
+
+def met(ratio: list[float] | None, goal: float, at_most: bool = False) -> str:
+    """Whether the median reached the goal."""
+    if not ratio:
+        return "–"
+    reached = ratio[0] <= goal if at_most else ratio[0] >= goal
+    return ("met" if reached else "missed") + f" ({'≤' if at_most else '≥'} {goal:.3g})"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def temperature(results: Results) -> str:
+    """One temperature against every peer."""
+    rows = []
+    for size in results["results"]["sizes"]:
+        for name, found in size["contestants"].items():
+            cells = [f"{size['rows']:,} × {size['classes']:,}" if name == "equable" else "", name]
+            if "error" in found:
+                rows.append([*cells, f"missing: {found['error']}", "", ""])
+                continue
+            told = ""
+            if name == size["fastest"]:
+                told = f"**{spread(size['ratio'])}** {met(size['ratio'], size['goal'])}"
+            error = f"{found['log_temperature_error']:.0e}"
+            rows.append([*cells, seconds(found["seconds"]), error, told])
+    exact = all(size["most_exact"] for size in results["results"]["sizes"])
+    return (
+        "## One temperature\n\n"
+        "Fit on float32 logits in memory. The error is |log T − log T\\*|, where T\\* is the root of the exact "
+        "derivative to 1e-12; a peer with an error above 0.01 has not found the minimum and is not compared. "
+        "The ratio is that of the fastest correct peer to equable, with the goal (3 up to 10⁵ numbers, 8 above).\n\n"
+        + table(["rows × classes", "", "time", "error in log T", "ratio to equable, goal"], rows)
+        + f"\nequable's error is {'the smallest everywhere' if exact else 'NOT the smallest everywhere'}. "
+        "Large float32 inputs end in float32 passes, hence 1e-8 and not 1e-14 there: logits of 32 bits are "
+        "themselves known no better.\n\n" + stamp(results)
+    )
+
+
+def ece(results: Results) -> str:
+    """ECE and its bootstrap."""
+    found = results["results"]
+    text = (
+        f"## ECE and its bootstrap\n\n{found['rows']:,} rows × {found['classes']} classes, float32, 15 bins. "
+        f"The bootstrap has {found['replicates']:,} replicates; of the peers two were timed and multiplied. Memory "
+        "is the peak above what was there before the call, as a multiple of the input.\n\n"
+    )
+    rows = []
+    for what, label in (("ece", "ECE"), ("bootstrap", "bootstrap")):
+        for name, peer in found[what]["contestants"].items():
+            cells = [label if name == "equable" else "", name]
+            if "error" in peer:
+                rows.append([*cells, f"missing: {peer['error']}", "", ""])
+                continue
+            told = ""
+            if name == found[what]["fastest"]:
+                ratio = found[what]["ratio"]
+                told = f"**{spread(ratio)}** {met(ratio, found['goal'])}"
+            rows.append([*cells, seconds(peer["seconds"]), f"{peer['memory']:.2f}", told])
+    return text + table(["", "", "time", "memory", "ratio to equable, goal"], rows) + "\n" + stamp(results)
+
+
+def phase(results: Results) -> str:
+    """The calibration phase of one step."""
+    found = results["results"]
+    rows = [
+        ["RC", str(found["rows"]["RC"]), seconds(found["seconds"]["RC"]), "1", ""],
+        *(
+            [
+                name,
+                str(found["rows"][name]),
+                seconds(found["seconds"][name]),
+                spread(found["ratios"][name]),
+                met(found["ratios"][name], found["goals"][name], at_most=True),
+            ]
+            for name in ("DATS", "ARC")
+        ),
+    ]
+    outputs = "outputs of a trained BloodCell model" if found["real_outputs"] else "planted outputs"
+    tcil = found["tcil"]
+    return (
+        f"## Calibration phase of one step\n\nForward passes of the rows a method needs and its fit; "
+        f"{found['network']}, {outputs}. DATS also needs the current task's other validation rows, so its goal is "
+        "1.05 × the ratio of rows. The paper's DATS takes 1.16–2.5 × RC.\n\n"
+        + table(["", "rows", "time", "ratio to RC", "goal"], rows)
+        + f"\nT-CIL's search with {tcil['exemplars']} exemplars takes {spread(tcil['ratio'])} of the time of a "
+        "version that recomputes means, targets and gradients at every bisection step: "
+        f"{met(tcil['ratio'], tcil['goal'], at_most=True)}.\n\n" + stamp(results)
+    )
+
+
+def growth(results: Results) -> str:
+    """Growth with rows, classes and groups."""
+    found = results["results"]
+    rows = [
+        [name, *(f"{axes.get(axis, float('nan')):.2f}" for axis in ("rows", "classes", "groups"))]
+        for name, axes in found["exponents"].items()
+    ]
+    peak = [p for p in found["points"] if "error" not in p and p["axis"] == "rows"]
+    largest = max(p["rows"] for p in peak)
+    memory = [
+        [
+            p["calibrator"],
+            f"{p['apply']['peak_bytes'] / p['input_bytes']:.2f}",
+            f"{p['fit']['peak_bytes'] / 1e6:.0f} MB",
+            f"{p['apply']['seconds']:.1f} s",
+        ]
+        for p in peak
+        if p["rows"] == largest
+    ]
+    return (
+        "## Growth\n\n![Seconds of fitting (dotted) and applying (solid) against rows, classes and groups]"
+        f"(images/growth.svg)\n\nFits see at most {found['fit_rows']:,} rows, applying sees all. Exponents of "
+        "applying between the two largest sizes, 1 is linear:\n\n"
+        + table(["", "rows", "classes", "groups"], rows)
+        + f"\nAt {largest:,} rows × 100 classes (float32), with `out=`: peak of memory while applying, as a multiple "
+        "of the input, and while fitting:\n\n"
+        + table(["", "applying", "fitting", "time to apply"], memory)
+        + "\n"
+        + stamp(results)
+    )
+
+
+def blocks(results: Results) -> str:
+    """Inputs larger than memory."""
+    found = results["results"]
+    rows = []
+    for name, method in found["methods"].items():
+        if "error" in method:
+            rows.append([name, f"failed: {method['error']}", ""])
+        else:
+            rows.append([name, f"{method['seconds']:.0f} s", f"{method['peak_private_bytes'] / 1e6:.0f} MB"])
+    return (
+        f"## Larger than memory\n\n{found['rows']:,} × {found['classes']} float16 logits in a memory-mapped file, "
+        "probabilities written to another through `out=`, in groups of 1,000 rows; more than "
+        f"{found['limit_bytes'] / 2**30:.0f} GiB beyond the mapped files is forbidden to the process.\n\n"
+        + table(["", "time", "memory held at the end"], rows)
+        + "\n"
+        + stamp(results)
+    )
+
+
+def waiting(results: Results) -> str:
+    """What a user waits for."""
+    found = dict(results["results"])
+    stages = found.pop("digits, one seed")
+    rows = [
+        [name, seconds(what["seconds"]["wait"]), seconds(what["seconds"]["least"]), spread(what["ratio"])]
+        for name, what in found.items()
+    ]
+    told = ", ".join(f"{name} {value:.1f} s" for name, value in stages.items())
+    return (
+        "## Waiting\n\nCPU seconds of a fresh process, beside the least it could be (`import numpy`; for the help, "
+        "`import typer, rich`):\n\n"
+        + table(["", "time", "least", "ratio"], rows)
+        + f"\nDigits with one seed, stage by stage (wall, and CPU of all processes): {told}.\n\n"
+        + stamp(results)
+    )
+
+
+def replay_training(results: Results) -> str:
+    """Images per second against Avalanche."""
+    rows = []
+    for found in results["results"]:
+        for clock in ("wall", "processor"):
+            if clock in found:
+                rates = {name: f"{float(np.median(values)):.0f}" for name, values in found[clock].items()}
+                ratio = found.get(f"{clock}_ratio")
+                rows.append(
+                    [
+                        f"{found['threads']}, {clock}",
+                        rates.get("equable", "–"),
+                        rates.get("avalanche", "–"),
+                        spread(ratio),
+                        met(ratio, results["goal"]),
+                    ]
+                )
+    missing = "".join(f"\nMissing: {name}: {why}." for name, why in results["missing"].items())
+    return (
+        f"## Replay training\n\nImages per second, {results['network']}, {results['batch']} rows a step, against "
+        "Avalanche's Replay strategy; `processor` counts CPU seconds, which other programs hardly touch.\n\n"
+        + table(["threads, clock", "equable", "Avalanche", "ratio", "goal"], rows)
+        + f"{missing}\n*{results['date']}, {results['hardware']}.*\n"
+    )
+
+
+SECTIONS = {
+    "temperature": temperature,
+    "ece": ece,
+    "phase": phase,
+    "replay_training": replay_training,
+    "growth": growth,
+    "blocks": blocks,
+    "waiting": waiting,
+}
