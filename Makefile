@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+AVALANCHE := .venv-avalanche
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # tests run in as many processes as there are cores, each with one thread
 JOBS ?= auto
 
-.PHONY: demo test check bench docs lock clean
+.PHONY: demo test test-avalanche check fuzz bench docs lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/equable demo
@@ -14,14 +15,26 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
+# Avalanche brings a torchvision that breaks other packages: it has an environment of its own. Where that
+# cannot be made the tests are skipped, with the reason above the last line; a test that fails, fails.
+test-avalanche:
+	@if $(MAKE) --no-print-directory $(AVALANCHE)/.test; then \
+		OMP_NUM_THREADS=1 $(AVALANCHE)/bin/python -m pytest -q tests/integrations/test_avalanche*.py; \
+	else echo "test-avalanche: skipped, avalanche-lib could not be installed"; fi
+
 check: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
+# So many hostile files for each reader; the ordinary tests try a few of them.
+FUZZ ?= 1500
+fuzz: $(VENV)/.test
+	OMP_NUM_THREADS=1 EQUABLE_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz --timeout 0
+
 bench: $(VENV)/.test
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
@@ -48,6 +61,12 @@ $(VENV)/.docs: $(VENV)/.test
 	$(PIP) -e '.[docs]'
 	touch $@
 
+$(AVALANCHE)/.test: pyproject.toml constraints.txt constraints-avalanche.txt
+	$(PYTHON) -m venv $(AVALANCHE)
+	$(AVALANCHE)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -c constraints-avalanche.txt avalanche-lib -e . pytest pytest-timeout
+	touch $@
+
 # Needs uv; torch is pinned to a release with CPU wheels, and GPU packages are left to the platform.
 lock:
 	printf 'torch==2.13.0\n' > $(VENV)/torch.in
@@ -57,4 +76,4 @@ lock:
 		| sed '1i # Versions the tests and the stored results were made with; made by `make lock`.' > constraints.txt
 
 clean:
-	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(AVALANCHE) docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -30,7 +30,7 @@ from equable.storage import write_json
 ROOT = Path(__file__).parents[1]
 RESULT = Path(__file__).parent / "results" / "replay_training.json"
 ENVIRONMENT = Path(".venv-avalanche")
-SIDE, BATCH, MEMORY, CURRENT, TURNS = 28, 64, 192, 256, 12
+SIDE, BATCH, MEMORY, CURRENT, TURNS = 28, 64, 192, 256, 8
 GOAL = 1.5
 
 
@@ -230,12 +230,7 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
     pythons = {"equable": sys.executable, **({"avalanche": python} if python else {})}
     if not python:
         print(f"avalanche-lib is missing: {reason}")
-    results = [measure(threads, pythons) for threads in thread_counts]
-    for result in results:
-        for kind in ("wall", "processor"):
-            middle = {name: round(float(np.median(rates))) for name, rates in result[kind].items()}
-            print(f"{result['threads']} threads, {kind} clock: {middle}, ratio {result.get(f'{kind}_ratio')}")
-    facts = {
+    facts: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "hardware": cpu_name(),
         "python": platform.python_version(),
@@ -243,9 +238,17 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
         "batch": f"{BATCH} new + {BATCH} replayed",
         "goal": GOAL,
         "missing": {} if python else {"avalanche-lib": reason},
-        "results": results,
+        "results": [],
     }
-    write_json(RESULT, facts)
+    for threads in thread_counts:
+        result = measure(threads, pythons)
+        for kind in ("wall", "processor"):
+            middle = {name: round(float(np.median(rates))) for name, rates in result[kind].items()}
+            print(
+                f"{threads} threads, {kind} clock: {middle}, ratio {result.get(f'{kind}_ratio')}", flush=True
+            )
+        facts["results"].append(result)
+        write_json(RESULT, facts)  # at once: a run that is cut short leaves what it has measured
     return facts
 
 

@@ -1,0 +1,216 @@
+"""Calibrating a classifier while it learns: what the plug-ins of all frameworks share.
+
+After each task a share of its validation rows joins the calibration buffer, the model runs once over the
+calibration buffer, and the calibrator is fitted anew. The model is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from equable.arrays import IntArray
+from equable.calibrators import Calibrator
+from equable.calibrators.solvers import softmax
+from equable.errors import InputError, NotFittedError
+from equable.integrations.torch import collect
+from equable.metrics import TaskComparison, compare_tasks
+from equable.outputs import Outputs
+
+BATCH = 256
+
+
+class Kept(NamedTuple):
+    """One task's part of the calibration buffer: rows of its validation set."""
+
+    validation: Any
+    rows: IntArray
+
+
+class IncrementalCalibration:
+    """A calibration buffer, and a calibrator fitted on it after every task.
+
+    Parameters
+    ----------
+    calibrator : an equable calibrator; it is fitted in place. `TemperatureScaling` is RC here, since all are
+        fitted on the calibration buffer.
+    features : the penultimate layer, as in `equable.integrations.torch.collect`; collected only where the
+        calibrator needs features.
+    percent : the share of each class's validation rows that enters the calibration buffer, at least one row.
+        Rows are drawn once, when their task ends, and stay.
+    seed : of that draw.
+
+    Attributes
+    ----------
+    classes : ids of the classes seen so far, ascending: the calibrator's columns. Once all classes have
+        been seen they are the model's own columns.
+    task_of_class : the newest task in which each class was learnt.
+    calibration_buffer : for each task its validation set and the rows of it that are kept.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import equable
+    >>> from equable.integrations.incremental import IncrementalCalibration
+    >>> _ = torch.manual_seed(0)
+    >>> model = torch.nn.Linear(8, 4)
+    >>> calibration = IncrementalCalibration(equable.TemperatureScaling(), percent=50)
+    >>> for classes in ([0, 3], [1, 2]):
+    ...     x, y = torch.randn(60, 8), torch.tensor(classes).repeat(30)
+    ...     calibration.end_task(model, torch.utils.data.TensorDataset(x, y))
+    >>> calibration.classes, [len(rows) for _, rows in calibration.calibration_buffer]
+    ([0, 1, 2, 3], [30, 30])
+    """
+
+    def __init__(
+        self,
+        calibrator: Calibrator,
+        *,
+        features: nn.Module | str | None = None,
+        percent: float = 50.0,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(calibrator, Calibrator):
+            raise InputError(f"calibrator must be an equable calibrator; got {type(calibrator).__name__}")
+        if not 0 < percent <= 100:
+            raise InputError(f"percent must be in (0, 100]; got {percent}")
+        self.calibrator, self.percent, self.seed = calibrator, percent, seed
+        self.features: nn.Module | str | Literal[False] | None = (
+            features if calibrator.needs_features else False
+        )
+        self.task_of_class: dict[int, int] = {}
+        self.calibration_buffer: list[Kept] = []
+
+    @property
+    def classes(self) -> list[int]:
+        """Ids of the classes seen so far, ascending."""
+        return sorted(self.task_of_class)
+
+    def end_task(self, model: nn.Module, validation: Any) -> None:
+        """Take in a finished task and calibrate anew; after an error everything is as before.
+
+        `validation` is a dataset of (x, y) or (x, y, …) rows that were never trained on, not augmented. It
+        stays referenced: its rows in the calibration buffer pass through the model after each later task.
+        """
+        task = len(self.calibration_buffer)
+        current = self.collect(model, validation, task)
+        labels = current.labels
+        assert labels is not None
+        kept = stratified_share(labels, self.percent, seed=[self.seed, task])
+        earlier = [self.collect(model, part.validation, t, part.rows) for t, part in self._numbered()]
+        tasks = {**self.task_of_class, **dict.fromkeys(np.unique(labels).tolist(), task)}
+        self._fit(_joined([*earlier, current[kept]]), current, sorted(tasks))
+        self.task_of_class = tasks
+        self.calibration_buffer.append(Kept(validation, kept))
+
+    def _numbered(self) -> list[tuple[int, Kept]]:
+        return list(enumerate(self.calibration_buffer))
+
+    def _fit(self, calibration_rows: Outputs, current: Outputs, columns: list[int]) -> None:
+        rows, whole = _restricted(calibration_rows, columns), _restricted(current, columns)
+        self.calibrator.fit(
+            rows.logits,
+            rows.labels,
+            features=rows.features,
+            tasks=rows.tasks,
+            current=None if whole.features is None else (whole.features, whole.labels),
+        )
+
+    def collect(
+        self, model: nn.Module, dataset: Any, task: int | None = None, rows: IntArray | None = None
+    ) -> Outputs:
+        """What the model says about a dataset, or these rows of it; model and generator stay as they were."""
+        loader = DataLoader(
+            dataset,
+            BATCH,
+            sampler=None if rows is None else rows.tolist(),
+            collate_fn=getattr(dataset, "collate_fn", None),
+        )
+        with torch.random.fork_rng(devices=[]):  # a loader draws a seed, and transforms may draw
+            outputs = collect(model, (_inputs_and_labels(batch) for batch in loader), self.features)
+        return outputs if task is None else _with(outputs, tasks=np.full(len(outputs), task))
+
+    def restrict(self, outputs: Outputs) -> Outputs:
+        """Rows of classes seen so far, in the calibrator's columns: what its `predict_proba` takes.
+
+        The task of each row is the one its class was learnt in. Rows without labels are all kept.
+        """
+        if not self.task_of_class:
+            raise NotFittedError("no task has ended yet: call end_task(model, validation) first")
+        if outputs.labels is None:
+            return _restricted(outputs, self.classes)
+        seen = outputs[np.isin(outputs.labels, self.classes)]
+        assert seen.labels is not None
+        tasks = np.array([self.task_of_class[label] for label in seen.labels.tolist()])
+        return _restricted(_with(seen, tasks=tasks), self.classes)
+
+    def evaluate(self, model: nn.Module, tests: Iterable[Any]) -> TaskComparison:
+        """`compare` on test sets such as those of the tasks: each is one batch, with one temperature."""
+        parts = []
+        for batch, dataset in enumerate(tests):
+            rows = self.collect(model, dataset)
+            names = np.full(len(rows), batch)
+            parts.append(Outputs(rows.logits, rows.labels, rows.features, groups=names))
+        if not parts:
+            raise InputError("tests must hold at least one dataset; got none")
+        return self.compare(_joined(parts))
+
+    def compare(self, outputs: Outputs, *, n_bins: int = 10) -> TaskComparison:
+        """Test rows before and after calibration, task by task.
+
+        Rows of classes not yet seen are left out. `outputs.groups` names the batches, each of which has
+        one temperature; without it all rows are one batch.
+        """
+        rows = self.restrict(outputs)
+        calibrated = self.calibrator.predict_proba(rows.logits, features=rows.features, groups=rows.groups)
+        return compare_tasks(rows.labels, rows.tasks, softmax(rows.logits), calibrated, n_bins=n_bins)
+
+
+def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> IntArray:
+    """Positions of a random `percent` of each class's rows, at least one of each, ascending.
+
+    Examples
+    --------
+    >>> from equable.integrations.incremental import stratified_share
+    >>> rows = stratified_share([0, 0, 0, 0, 5, 5, 7], 50, seed=0)
+    >>> [[0, 0, 0, 0, 5, 5, 7][row] for row in rows]
+    [0, 0, 5, 7]
+    """
+    rng, known = np.random.default_rng(seed), np.asarray(labels)
+    chosen = []
+    for label in np.unique(known):
+        rows = rng.permutation(np.flatnonzero(known == label))
+        chosen.append(rows[: max(1, round(len(rows) * percent / 100))])
+    return np.sort(np.concatenate(chosen))
+
+
+def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:
+    """Only x and y: what a framework adds (a task label, raw images, weights) is none of a task's number."""
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        raise InputError(f"a dataset must give (x, y) or (x, y, …); got {type(batch).__name__}")
+    return batch[0], batch[1]
+
+
+def _restricted(outputs: Outputs, columns: list[int]) -> Outputs:
+    """The logits of these classes, and labels as positions among them."""
+    labels = None if outputs.labels is None else np.searchsorted(columns, outputs.labels)
+    return Outputs(outputs.logits[:, columns], labels, outputs.features, outputs.tasks, outputs.groups)
+
+
+def _with(outputs: Outputs, *, tasks: IntArray) -> Outputs:
+    return Outputs(outputs.logits, outputs.labels, outputs.features, tasks, outputs.groups)
+
+
+def _joined(parts: list[Outputs]) -> Outputs:
+    """Outputs of one model with labels and tasks, one below the other."""
+
+    def column(name: str) -> np.ndarray | None:
+        values = [getattr(part, name) for part in parts]
+        return None if values[0] is None else np.concatenate(values)
+
+    return Outputs(*(column(name) for name in ("logits", "labels", "features", "tasks", "groups")))

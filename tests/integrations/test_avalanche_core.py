@@ -1,0 +1,268 @@
+"""The part of the Avalanche plug-in that does the work, without Avalanche."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import equable
+from equable.errors import InputError, MissingExtraError, NotFittedError
+from equable.integrations.incremental import IncrementalCalibration, stratified_share
+from equable.metrics import compare_tasks
+from planted import make_incremental
+
+# Classes of the three tasks in the model's own numbering; column 4 is never learnt.
+TASKS = ([5, 0], [8, 1], [2, 7])
+N_COLUMNS = 9
+
+
+def same_columns():
+    """A model that passes its inputs on as logits, so that a test knows every number."""
+    model = nn.Linear(N_COLUMNS, N_COLUMNS, bias=False)
+    nn.init.eye_(model.weight)
+    return model
+
+
+def planted(seed=0, n_per_class=40):
+    """One dataset a task; the labels of a task are drawn from its logits at a temperature of its own."""
+    data = make_incremental(n_per_class, classes_per_task=2, temperatures=(4.0, 2.5, 1.2), seed=seed)
+    ids = np.concatenate(TASKS)
+    x = np.random.default_rng(seed).normal(size=(len(data.y), N_COLUMNS)) * 30  # unseen columns shout
+    x[:, ids] = data.logits
+    x, y = torch.from_numpy(x).float(), torch.from_numpy(ids[data.y])
+    return [TensorDataset(x[data.tasks == t], y[data.tasks == t]) for t in range(3)]
+
+
+def softmax(z):
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def finished(calibrator, datasets, **settings):
+    calibration = IncrementalCalibration(calibrator, **settings)
+    for dataset in datasets:
+        calibration.end_task(same_columns(), dataset)
+    return calibration
+
+
+class TestTheCalibrationBuffer:
+    def test_a_share_of_each_class_is_kept_and_never_changes(self):
+        calibration = IncrementalCalibration(equable.ARC(), percent=25)
+        drawn = []
+        for dataset in planted():
+            calibration.end_task(same_columns(), dataset)
+            drawn.append(calibration.calibration_buffer[-1].rows)
+        for part, first in zip(calibration.calibration_buffer, drawn, strict=True):
+            labels = part.validation.tensors[1][part.rows].numpy()
+            assert np.unique(labels, return_counts=True)[1].tolist() == [10, 10]
+            assert part.rows is first
+
+    def test_at_least_one_row_of_a_class(self):
+        labels = [3] * 100 + [4] * 2
+        rows = stratified_share(labels, 10, seed=0)
+        assert np.bincount(np.array(labels)[rows])[3:].tolist() == [10, 1]
+
+    def test_the_seed_decides(self):
+        labels = np.repeat([0, 1], 50)
+        first, again, other = (stratified_share(labels, 20, seed=s) for s in (0, 0, 1))
+        assert np.array_equal(first, again)
+        assert not np.array_equal(first, other)
+        assert np.array_equal(first, np.unique(first))
+
+    def test_every_row_is_drawn_as_often(self):
+        counts = np.zeros(20)
+        for seed in range(400):
+            counts[stratified_share(np.repeat([0, 1], 10), 50, seed=seed)] += 1
+        assert abs(counts - 200).max() < 5 * np.sqrt(400 * 0.25)
+
+
+class TestTheFit:
+    @pytest.mark.parametrize("percent", [100, 30])
+    def test_temperature_scaling_sees_the_whole_calibration_buffer(self, percent):
+        calibration = finished(equable.TemperatureScaling(), planted(), percent=percent)
+        columns = calibration.classes
+        parts = [(part.validation[part.rows], part) for part in calibration.calibration_buffer]
+        x = np.concatenate([rows[0].numpy()[:, columns] for rows, _ in parts])
+        y = np.concatenate([np.searchsorted(columns, rows[1].numpy()) for rows, _ in parts])
+        expected = equable.TemperatureScaling().fit(x, y)
+        assert len(y) == 240 * percent // 100
+        assert calibration.calibrator.temperature_ == pytest.approx(expected.temperature_, rel=1e-6)
+
+    def test_dats_gets_features_tasks_and_the_whole_current_validation_set(self):
+        calibration = finished(equable.DATS(), planted(), percent=50)
+        columns = calibration.classes
+        assert columns == [0, 1, 2, 5, 7, 8]
+        kept = [part.validation[part.rows] for part in calibration.calibration_buffer]
+        x = np.concatenate([rows[0].numpy() for rows in kept])
+        y = np.concatenate([np.searchsorted(columns, rows[1].numpy()) for rows in kept])
+        tasks = np.repeat([0, 1, 2], [len(rows[1]) for rows in kept])
+        newest_x, newest_y = calibration.calibration_buffer[-1].validation.tensors
+        current = (newest_x.numpy(), np.searchsorted(columns, newest_y.numpy()))
+        expected = equable.DATS().fit(x[:, columns], y, features=x, tasks=tasks, current=current)
+        for name in ("base_temperature_", "distance_weights_", "prototypes_"):
+            np.testing.assert_allclose(
+                getattr(calibration.calibrator, name), getattr(expected, name), rtol=1e-6
+            )
+
+    def test_earlier_rows_pass_through_the_new_model(self):
+        calibration = IncrementalCalibration(equable.TemperatureScaling(), percent=100)
+        first, second, _ = planted()
+        calibration.end_task(same_columns(), first)
+        before = calibration.calibrator.temperature_
+        louder = same_columns()
+        louder.weight.data.mul_(3.0)
+        calibration.end_task(louder, second)
+        loud = calibration.calibrator.temperature_
+        calm = finished(equable.TemperatureScaling(), [first, second], percent=100).calibrator.temperature_
+        assert loud == pytest.approx(3 * calm, rel=1e-5)
+        assert before != calm
+
+    def test_classes_without_features_need_no_penultimate_layer(self):
+        class Odd(nn.Module):
+            def forward(self, x):
+                return x * 1.0
+
+        calibration = IncrementalCalibration(equable.ARC())
+        calibration.end_task(Odd(), planted()[0])
+        with pytest.raises(InputError, match="features must say which layer"):
+            IncrementalCalibration(equable.DATS()).end_task(Odd(), planted()[0])
+
+    def test_a_failed_fit_changes_nothing(self):
+        first, second, _ = planted()
+        calibration = finished(equable.TemperatureScaling(), [first])
+        temperature = calibration.calibrator.temperature_
+        x, y = second.tensors
+        with pytest.raises(InputError, match="logits must be finite"):
+            calibration.end_task(same_columns(), TensorDataset(x * torch.nan, y))
+        assert calibration.classes == sorted(TASKS[0])
+        assert len(calibration.calibration_buffer) == 1
+        assert calibration.calibrator.temperature_ == temperature
+
+    def test_a_class_learnt_again_belongs_to_its_newest_task(self):
+        first, second, _ = planted()
+        calibration = finished(equable.TemperatureScaling(), [first, second, first])
+        assert calibration.task_of_class == {0: 2, 1: 1, 5: 2, 8: 1}
+
+
+class TestTheComparison:
+    def outputs(self, *datasets):
+        x, y = (torch.cat(parts) for parts in zip(*(d.tensors for d in datasets), strict=True))
+        return equable.Outputs(x.numpy(), y.numpy(), features=x.numpy())
+
+    def test_it_is_compare_tasks_on_the_seen_columns(self):
+        datasets = planted()
+        calibration = finished(equable.TemperatureScaling(), datasets[:2], percent=100)
+        outputs = self.outputs(*datasets[:2])
+        result = calibration.compare(outputs)
+        z = outputs.logits[:, [0, 1, 5, 8]].astype(np.float64)
+        y = np.searchsorted([0, 1, 5, 8], outputs.labels)
+        p, q = (softmax(z / t) for t in (1.0, calibration.calibrator.temperature_))
+        expected = compare_tasks(y, np.isin(y, [1, 3]).astype(int), p, q)
+        assert result.average_ece == pytest.approx(expected.average_ece)
+        assert result.nll_before == pytest.approx(expected.nll_before)
+        assert result.max_delta_ece == pytest.approx(expected.max_delta_ece)
+        assert result.nll < result.nll_before
+
+    def test_rows_of_classes_to_come_are_left_out(self):
+        datasets = planted()
+        calibration = finished(equable.TemperatureScaling(), datasets[:1])
+        result = calibration.compare(self.outputs(*datasets))
+        assert [task.count for task in result.tasks] == [80]
+
+    def test_groups_are_batches(self):
+        datasets = planted()
+        calibration = finished(equable.ARC(), datasets, percent=100)
+        rows = self.outputs(*datasets)
+        one = calibration.compare(rows)
+        tasks = np.repeat([0, 1, 2], 80)
+        apart = calibration.compare(equable.Outputs(rows.logits, rows.labels, groups=tasks))
+        assert apart.average_ece < one.average_ece
+
+    def test_accuracy_never_changes(self):
+        datasets = planted()
+        result = finished(equable.DATS(), datasets).compare(self.outputs(*datasets))
+        assert result.accuracy == result.accuracy_before
+
+    def test_before_the_first_task(self):
+        with pytest.raises(NotFittedError, match="no task has ended"):
+            IncrementalCalibration(equable.ARC()).compare(self.outputs(*planted()))
+
+    def test_rows_without_labels_are_all_kept(self):
+        calibration = finished(equable.ARC(), planted())
+        rows = calibration.restrict(equable.Outputs(np.zeros((3, N_COLUMNS)) + np.arange(N_COLUMNS)))
+        assert rows.logits.tolist() == [[0, 1, 2, 5, 7, 8]] * 3
+
+
+class Untidy(nn.Module):
+    """Batch norm, dropout, a frozen part: all a careless reader could disturb."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(N_COLUMNS, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5))
+        self.head = nn.Linear(16, N_COLUMNS)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class Noisy(TensorDataset):
+    """A dataset that draws from torch's generator, as augmentation does."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + 0 * torch.randn(()), y
+
+
+@pytest.mark.filterwarnings("ignore::equable.errors.ConvergenceWarning")  # it has learnt nothing
+def test_the_model_is_only_read():
+    torch.manual_seed(0)
+    model = Untidy()
+    model.train()
+    model.body[1].eval()
+    model(torch.randn(8, N_COLUMNS)).sum().backward()
+    modes = {name: module.training for name, module in model.named_modules()}
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    identities = {name: id(p) for name, p in model.named_parameters()}
+    generator = torch.get_rng_state()
+    calibration = IncrementalCalibration(equable.DATS())
+    for dataset in planted():
+        calibration.end_task(model, Noisy(*dataset.tensors))
+    calibration.compare(calibration.collect(model, planted()[0]))
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    assert {name: id(p) for name, p in model.named_parameters()} == identities
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(p.grad, gradients[name]) for name, p in model.named_parameters())
+    assert all(p.requires_grad for p in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("percent", [0, -1, 101, float("nan")])
+    def test_percent(self, percent):
+        with pytest.raises(InputError, match=r"percent must be in \(0, 100\]"):
+            IncrementalCalibration(equable.ARC(), percent=percent)
+
+    @pytest.mark.parametrize("calibrator", ["dats", equable.ARC, None])
+    def test_calibrator(self, calibrator):
+        with pytest.raises(InputError, match="calibrator must be an equable calibrator"):
+            IncrementalCalibration(calibrator)
+
+    def test_rows_without_labels(self):
+        with pytest.raises(InputError, match=r"must give \(x, y\)"):
+            IncrementalCalibration(equable.ARC()).end_task(same_columns(), TensorDataset(torch.ones(4, 9)))
+
+
+def test_the_plugin_says_what_it_needs(monkeypatch):
+    for name in ("avalanche", "avalanche.evaluation.metric_results"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "equable.integrations.avalanche", raising=False)
+    with pytest.raises(MissingExtraError, match="pip install avalanche-lib"):
+        importlib.import_module("equable.integrations.avalanche")
