@@ -135,7 +135,7 @@ def with_features(rows: Draw, groups: np.ndarray) -> FloatArray:
 
 
 def curves_softmax(logits: np.ndarray, temperatures: FloatArray) -> FloatArray:
-    from equable.calibrators.solvers import softmax
+    from equable.calibrators.shifted import softmax
 
     return softmax(logits, temperatures)
 

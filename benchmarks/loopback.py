@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def until(
-    holds: Callable[[], Any], process: subprocess.Popen[str] | None = None, seconds: float = 60.0
+    holds: Callable[[], Any], process: subprocess.Popen[str] | None = None, seconds: float = 120.0
 ) -> Any:
     """Wait for a fact, not for a time; not for one that a dead process was to bring about."""
     end = time.monotonic() + seconds
@@ -62,6 +62,7 @@ class Cluster:
         return self
 
     def start_scheduler(self) -> None:
+        """A new scheduler at a free port; `address` is its address."""
         file = self.folder / f"scheduler-{self.n_started}.json"
         self.scheduler = self._start(
             *("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"),
@@ -77,6 +78,7 @@ class Cluster:
         self.address = until(read)
 
     def start_worker(self, *, nanny: bool = True) -> None:
+        """One more worker, of one thread: it takes one cell at a time."""
         worker = self._start(
             *("worker", self.address, "--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1"),
             *("--nanny" if nanny else "--no-nanny", "--local-directory", str(self.folder)),
@@ -90,6 +92,15 @@ class Cluster:
             with suppress(psutil.NoSuchProcess):
                 parent = psutil.Process(worker.pid)
                 found += [parent, *parent.children(recursive=True)]
+        return found
+
+    def cells(self) -> list[psutil.Process]:
+        """Processes of cells that are more than a record of their end."""
+        found = []
+        for process in self.family():
+            with suppress(psutil.NoSuchProcess):  # zombies too
+                if "equable.benchmark.cell_process" in process.cmdline():
+                    found.append(process)
         return found
 
     def _start(self, *words: str) -> subprocess.Popen[bytes]:

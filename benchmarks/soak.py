@@ -28,6 +28,8 @@ from equable.benchmark.spread import Place, execute
 from equable.storage import write_json
 
 CELLS, SECONDS, WORKERS = 500, 0.5, 2
+#: More than a run's own 3: here workers die all the time, and never by a cell's fault.
+TRIES = 10
 KILL_EVERY = (5.0, 10.0)
 RESULT = Path(__file__).parent / "results" / "soak.json"
 
@@ -45,21 +47,41 @@ def nap(cell: Cell) -> dict[str, int]:
 
 
 class Killer(threading.Thread):
-    """Kills a random worker process now and then; its nanny starts another."""
+    """Kills a random worker process whenever `wait` says so; its nanny starts another."""
 
-    def __init__(self, cluster: Cluster, every: tuple[float, float], seed: int) -> None:
+    def __init__(self, cluster: Cluster, wait: Callable[[threading.Event, random.Random], bool]) -> None:
         super().__init__(daemon=True)
-        self.cluster, self.every, self.random = cluster, every, random.Random(seed)
+        self.cluster, self.wait, self.random = cluster, wait, random.Random(0)
         self.over, self.kills = threading.Event(), 0
 
     def run(self) -> None:
         """Until it is over."""
-        while not self.over.wait(self.random.uniform(*self.every)):
+        while not self.wait(self.over, self.random):
             victims = [process for nanny in self.cluster.workers if (process := worker_of(nanny.pid))]
             if victims:
                 with suppress(ProcessLookupError):
                     os.kill(self.random.choice(victims), signal.SIGKILL)
                     self.kills += 1
+
+
+def seconds_pass(over: threading.Event, chance: random.Random) -> bool:
+    """Wait 5–10 s; True when it is over."""
+    return over.wait(chance.uniform(*KILL_EVERY))
+
+
+def cells_begin(folder: Path, number: int) -> Callable[[threading.Event, random.Random], bool]:
+    """The same by progress: a busy machine may take long to start a worker."""
+    seen = 0
+
+    def wait(over: threading.Event, chance: random.Random) -> bool:
+        nonlocal seen
+        while (now := len(list(folder.glob("cells/*.jsonl")))) < seen + number:
+            if over.wait(0.05):
+                return True
+        seen = now
+        return over.is_set()
+
+    return wait
 
 
 def worker_of(nanny: int) -> int | None:
@@ -75,18 +97,17 @@ def soak(
     folder: Path,
     cells: int = CELLS,
     *,
-    every: tuple[float, float] = KILL_EVERY,
-    tries: int = 10,
+    kill_after: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Run the cells and count; `every` are the bounds of the seconds between two kills."""
+    """Run the cells and count; a worker is killed every 5–10 s, or after so many cells were begun."""
     cluster = Cluster(folder / "cluster").ready(WORKERS)
-    killer = Killer(cluster, every, seed=0)
+    killer = Killer(cluster, cells_begin(folder / "run", kill_after) if kill_after else seconds_pass)
     begin = time.monotonic()
     try:
         with hold([folder / "run"]) as lease:
             work = [
-                Cell(str(folder / "run"), seed, lease.token, tries=tries, work="benchmarks.soak:nap")
+                Cell(str(folder / "run"), seed, lease.token, tries=TRIES, work="benchmarks.soak:nap")
                 for seed in range(cells)
             ]
             killer.start()
@@ -110,7 +131,7 @@ def count(folder: Path, ends: list[Any]) -> dict[str, Any]:
         "cells": len(ends),
         "done": sum(outcome.state == "done" for _, outcome in ends),
         "results": len(list((folder / "results").glob("*.json"))),
-        "written_once": sum(written.count(str(cell.seed)) == 1 for cell, _ in ends),
+        "written_twice": sum(written.count(str(cell.seed)) > 1 for cell, _ in ends),
         "deaths": sum(map(deaths, told)),
         "retries": sum(starts) - len(ends),
         "most_tries_of_a_cell": max(starts),
@@ -130,6 +151,7 @@ def main() -> None:
     }
     print(found)
     assert found["done"] == found["results"] == found["cells"]
+    assert not found["written_twice"]
     if found["cells"] == CELLS:
         write_json(RESULT, found)
         print(f"written: {RESULT.relative_to(ROOT)}")

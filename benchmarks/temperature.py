@@ -11,7 +11,8 @@ from scipy.optimize import brentq
 
 from benchmarks.peers import save_arrays, take_turns, versions_of, workers
 from benchmarks.timing import against_fastest
-from equable.calibrators.solvers import LOG_BOUNDS, ShiftedRows, loss_terms
+from equable.calibrators.shifted import ShiftedRows
+from equable.calibrators.solvers import LOG_BOUNDS, loss_terms
 
 # rows, classes, turns
 SIZES = ((1_000, 10, 40), (5_000, 10, 30), (10_000, 100, 12), (25_000, 1_000, 3))

@@ -6,18 +6,21 @@ float type and torch tensors (any device) are welcome; nothing is ever modified 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from equable.errors import InputError
+from equable.errors import EvidenceWarning, InputError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 # Rows of a block: small enough for 64-bit working copies of a block to stay in the cache.
 BLOCK_ELEMENTS = 1 << 15
+# Fewer rows than this can be ≥ 0 and sum to 1 by chance, though they are logits.
+SUSPICIOUS_ROWS = 8
 
 
 def row_blocks(n_rows: int, n_columns: int, elements: int = BLOCK_ELEMENTS) -> list[slice]:
@@ -81,16 +84,20 @@ def as_logits(value: Any) -> np.ndarray:
     return as_matrix(value, "logits", min_columns=2)
 
 
-def refuse_probabilities(logits: np.ndarray) -> None:
-    """Raise when every row looks like a probability vector: they are never converted silently."""
+def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
+    """Raise when every row looks like a probability vector: they are never converted silently.
+
+    Fewer than `least_rows` rows may look so by chance: a warning.
+    """
     for block in row_blocks(*logits.shape):
         rows = logits[block].astype(np.float64)
         if not ((rows >= 0).all() and (np.abs(rows.sum(axis=1) - 1) <= 1e-3).all()):
             return
-    raise InputError(
-        "logits must be the scores before softmax; every row is ≥ 0 and sums to 1, as probabilities do. "
-        "Pass the logits, or log-probabilities if nothing else was kept"
-    )
+    text = "logits must be the scores before softmax; every row is ≥ 0 and sums to 1, as probabilities do. "
+    if len(logits) < least_rows:
+        warnings.warn(f"{text}They may be logits by chance; look at them", EvidenceWarning, stacklevel=4)
+        return
+    raise InputError(f"{text}Pass the logits, or log-probabilities if nothing else was kept")
 
 
 def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> IntArray:

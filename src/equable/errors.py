@@ -28,8 +28,20 @@ class ConfigError(EquableError, ValueError):
     """A run's settings are unknown, impossible, or differ from those the run was started with."""
 
 
+class LockedError(EquableError):
+    """Another run works in the folder, or took it over."""
+
+
+class ClusterError(EquableError, ConnectionError):
+    """The scheduler cannot be reached or went away; the same command resumes."""
+
+
 class DataError(EquableError, OSError):
     """A dataset is missing, cannot be fetched, or is not the file it should be."""
+
+
+class MethodError(EquableError, RuntimeError):
+    """A calibrator of the user's own raised an error; the message has its name and what it said."""
 
 
 class MissingExtraError(EquableError, ImportError):

@@ -28,6 +28,7 @@ MAX_EXPANSION = 200
 FREE_BYTES = 64 * 2**20
 # zipfile unpacks these two piece by piece; bzip2 and lzma blow up a 4 kB piece to gigabytes at once.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+SEAL = "sha256"
 
 
 @contextmanager
@@ -78,6 +79,28 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} must be a JSON file; it is damaged: {error}") from error
+
+
+def write_sealed(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
+    """Write a JSON object with the SHA-256 of its content beside it, under ``sha256``."""
+    write_json(path, {**value, SEAL: _seal(value)})
+
+
+def read_sealed(path: str | os.PathLike[str]) -> Any:
+    """Read what `write_sealed` wrote, without the seal; a changed digit is a `FileFormatError`.
+
+    An object without a seal, as written by earlier versions, is taken as it is.
+    """
+    value = read_json(path)
+    if isinstance(value, dict) and SEAL in value and value.pop(SEAL) != _seal(value):
+        raise FileFormatError(f"{path} must be as it was written; its SHA-256 differs")
+    return value
+
+
+def _seal(value: Mapping[str, Any]) -> str:
+    # Read back first: lists and tuples, numbers and texts as keys are the same in JSON.
+    plain = json.loads(json.dumps(value))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _refuse_constant(name: str) -> Never:

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 def timeless(value):
     if isinstance(value, dict):
-        return {key: timeless(part) for key, part in value.items() if "second" not in key}
+        return {k: timeless(part) for k, part in value.items() if "second" not in k and k != "sha256"}
     return [timeless(part) for part in value] if isinstance(value, list) else value
 
 
@@ -24,7 +24,7 @@ def contents(folder):
     """Every file of the pipeline; JSON without its times."""
     files = {}
     for path in sorted(folder.rglob("*.*")):
-        if path.is_file() and path.name != "environment.json":
+        if path.is_file() and path.name != "environment.json" and path.parent.name != "cells":
             data = path.read_bytes()
             files[str(path.relative_to(folder))] = (
                 timeless(json.loads(data)) if path.suffix == ".json" else data
@@ -33,7 +33,9 @@ def contents(folder):
 
 
 def times(folder):
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.*") if path.is_file()}
+    """When each file was written; the cells' journals grow with every start."""
+    files = (path for path in folder.rglob("*.*") if path.is_file() and path.parent.name != "cells")
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 def test_a_finished_run_is_left_alone(tiny_run, tiny_config):
@@ -142,7 +144,7 @@ def test_report_pieces_are_made_again_alone(tiny_run):
     pytest.importorskip("matplotlib")
     page = write_report([tiny_run.path])
     assert page.is_file()
-    whole = {path: path.read_bytes() for path in tiny_run.path.rglob("*.*") if path.is_file()}
+    whole = {path: path.read_bytes() for path in times(tiny_run.path)}
     for kind in ("tables", "figures"):
         lost = sorted((tiny_run.path / kind).iterdir())[0]
         lost.unlink()
@@ -153,12 +155,12 @@ def test_report_pieces_are_made_again_alone(tiny_run):
         assert {path for path in after if after[path] != before.get(path)} == {lost}
 
 
-def test_watch_counts_files(tiny_run):
+def test_watch_counts_files(tiny_run, tiny_config):
     from equable.benchmark.methods import METHODS
-    from equable.benchmark.run import FolderWatch
+    from equable.benchmark.progress import Bar
+    from equable.benchmark.spread import FolderWatch, Plan
 
-    moved = []
-    watch = FolderWatch(RunFolder(tiny_run.path), [0, 5], moved.append)
-    watch()
-    watch()
-    assert moved == [3 * (len(METHODS) + 2), 0]
+    plan = Plan(tiny_run, tiny_config.with_seeds([0, 5]))
+    watch = FolderWatch([plan], Bar())
+    assert watch.count() == 3 * (len(METHODS) + 2)
+    assert plan.n_files == 2 * watch.count()

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from equable import __version__
 from equable.cli import app
 
-COMMANDS = ("demo", "run", "score", "regimes", "ablate", "report", "datasets")
+COMMANDS = ("demo", "run", "status", "score", "regimes", "ablate", "report", "datasets")
 
 
 def call(*words):
@@ -80,7 +80,7 @@ def test_wrong_usage_is_exit_code_2(words):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    for command in ("score", "regimes", "ablate", "report"):
+    for command in ("status", "score", "regimes", "ablate", "report"):
         result = call(command, tmp_path)
         assert result.exit_code == 1
         assert "must be a run folder; it has no config.toml" in result.stderr
@@ -181,13 +181,12 @@ def test_ctrl_c_stops_processes_and_the_same_command_resumes(tmp_path, request):
     assert (process.returncode, said) == (130, "equable: interrupted; the same command resumes\n")
     assert not list((tmp_path / "run").rglob("*.part"))
     deadline = time.monotonic() + 10
-    while running(process.pid):  # no process is left behind
+    while running(tmp_path):  # no process is left behind
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def running(group):
-    """Processes of a group that are more than a record of their end."""
-    found = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in found.stdout.splitlines()]
-    return [row for row in rows if row[0] == str(group) and not row[1].startswith("Z")]
+def running(folder):
+    """Processes at work for a run in this folder."""
+    found = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True)
+    return [line for line in found.stdout.splitlines() if str(folder) in line]

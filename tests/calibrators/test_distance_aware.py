@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import equable
 from equable.calibrators.distance_solvers import DistanceProblem, solve_by_class, solve_jointly
-from equable.calibrators.solvers import ShiftedRows, brier_temperature
+from equable.calibrators.shifted import ShiftedRows
+from equable.calibrators.solvers import brier_temperature
 from equable.errors import ConvergenceWarning, InputError
 from planted import make_incremental
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import equable
+from equable.calibrators.files import save_with_extras
 from equable.errors import FileFormatError, InputError, NotFittedError
 from planted import make_incremental
 
@@ -100,3 +101,20 @@ def test_bad_construction(tmp_path):
     with pytest.raises(FileFormatError, match="must be a saved Stream"):
         equable.Stream.load(tmp_path / "cal.safetensors")
     assert equable.load(tmp_path / "cal.safetensors").temperature_ == cal.temperature_
+
+
+@pytest.mark.parametrize(
+    ("extras", "message"),
+    [
+        ({"window_length": np.zeros(0)}, "window_length must be one finite number"),
+        ({"window_length": np.array([np.nan])}, "window_length must be one finite number"),
+        ({"window_length": np.array([0.0])}, "window must be a whole number ≥ 1; got 0"),
+        ({"window_length": np.array([4.0]), "window_logits": np.zeros((2, 3))}, "must have 9 columns"),
+        ({"window_length": np.array([4.0]), "window_logits": np.full((2, 9), np.nan)}, "must be finite"),
+    ],
+)
+def test_a_window_that_no_stream_saved_is_refused(data, tmp_path, extras, message):
+    cal = equable.TemperatureScaling().fit(data.logits, data.y)
+    save_with_extras(cal, tmp_path / "stream", extras)
+    with pytest.raises(FileFormatError, match=message):
+        equable.Stream.load(tmp_path / "stream")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import equable
-from equable.errors import InputError, NotFittedError, UnsupportedError
+from equable.errors import EvidenceWarning, InputError, NotFittedError, UnsupportedError
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'equable[train]'")
 
@@ -192,10 +192,9 @@ class TestCollect:
         model = nn.Linear(8, K).to(dtype)
         assert collect(model, [(rows[0].to(dtype), rows[1])]).features.shape == (N, 8)
 
-    def test_a_softmax_at_the_end_is_refused_at_fit(self, net, rows):
-        outputs = collect(nn.Sequential(net, nn.Softmax(dim=1)), [rows])
+    def test_a_softmax_at_the_end_is_refused(self, net, rows):
         with pytest.raises(InputError, match="scores before softmax"):
-            equable.TemperatureScaling().fit(outputs.logits, outputs.labels)
+            collect(nn.Sequential(net, nn.Softmax(dim=1)), [rows])
 
     def test_a_log_softmax_at_the_end_is_harmless(self, net, rows):
         plain, logged = (collect(model, [rows]) for model in (net, nn.Sequential(net, nn.LogSoftmax(dim=1))))
@@ -311,11 +310,12 @@ class TestCalibratedModel:
         with pytest.raises(InputError, match="Remove its last softmax"):
             CalibratedModel(nn.Sequential(net, nn.Softmax(dim=1)), dats, "0.head")(rows[0])
 
-    def test_few_rows_that_sum_to_one_by_chance_are_served(self, net, rows):
+    def test_few_rows_that_sum_to_one_by_chance_are_served_with_a_warning(self, net, rows):
         outputs = collect(net, [rows])
         calibrator = equable.TemperatureScaling().fit(outputs.logits, outputs.labels)
         lucky = torch.tensor([[0.5, 0.2, 0.2, 0.1]])
-        assert CalibratedModel(nn.Identity(), calibrator)(lucky).shape == (1, K)
+        with pytest.warns(EvidenceWarning, match="before softmax"):
+            assert CalibratedModel(nn.Identity(), calibrator)(lucky).shape == (1, K)
 
     def test_nan_is_refused(self, net, rows, dats):
         with pytest.raises(InputError, match="must be finite"):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from equable.benchmark.settings import Config
+from equable.benchmark.own import absolute, as_they_are, check_methods, parse_method, read_methods
+from equable.benchmark.settings import Config, MethodSettings
 from equable.benchmark.toml import flatten, nest, parse_toml, parse_value, read_preset
 from equable.errors import ConfigError
 
@@ -36,6 +37,7 @@ class Layer:
 
     where: str
     values: Mapping[str, Any]  # dotted key → value
+    methods: Mapping[str, MethodSettings] = field(default_factory=dict)  # of the user's own
 
 
 def load_config(
@@ -45,8 +47,12 @@ def load_config(
     data_dir: str | None = None,
     settings: Sequence[str] = (),
     seeds: str | None = None,
+    methods: Sequence[str] = (),
+    layers: Sequence[Layer] = (),
 ) -> Config:
     """Settings of a preset or a TOML file, changed by the command line's words.
+
+    Files that ``[methods.*]`` or `methods` name are run, to see that each holds a calibrator.
 
     Parameters
     ----------
@@ -55,6 +61,8 @@ def load_config(
     data_dir : where official files lie.
     settings : ``"key=value"`` with dotted keys and TOML values.
     seeds : ``"0,1,2"`` or ``"0-9"``.
+    methods : ``"[NAME=]FILE.py:CLASS"``, methods of one's own (`equable.benchmark.own`).
+    layers : settings between `what` and the command line's words, such as a grid's.
 
     Examples
     --------
@@ -68,26 +76,35 @@ def load_config(
     equable.errors.ConfigError: --set: unknown key training.lr
     """
     base = _base_layer(what)
-    layers = [_default_layer(), base]
+    layers = [_default_layer(), base, *layers]
     words: dict[str, Any] = {}
     if data is not None:
         words["--data"] = {"data.source": _located(data, Path.cwd())}
         if base.values.get("data.source", "") not in ("", _known_name(words["--data"]["data.source"])):
             words["--data"]["name"] = Path(data).stem
     if data_dir is not None:
-        words["--data-dir"] = {"data.data_dir": str(Path(data_dir).expanduser().resolve())}
+        words["--data-dir"] = {"data.data_dir": absolute(data_dir, Path.cwd(), "--data-dir")}
     if seeds is not None:
         words["--seeds"] = {"seeds": parse_seeds(seeds)}
     layers += [Layer(where, values) for where, values in words.items()]
-    layers += [_set_layer(text) for text in settings]
+    layers += [set_layer(text) for text in settings]
+    layers += [Layer("--method", {}, methods_of_words(methods))]
     config = _build(layers)
+    config = config.with_methods(as_they_are(config.methods))
+    check_methods(config.methods)
     _check_data(config, _origins(layers), base.where)
     return _without_paper(config, base)
 
 
 def read_config(path: Path) -> Config:
     """The settings a run was started with, ``config.toml``; the data need not be there."""
-    return _build([_default_layer(), Layer(str(path), flatten(parse_toml(_read(path), str(path))))])
+    return _build([_default_layer(), _file_layer(path, str(path))])
+
+
+def methods_of_words(words: Sequence[str]) -> dict[str, MethodSettings]:
+    """Settings of ``--method`` words; a path starts where the user is."""
+    tables = [parse_method(text) for text in words]
+    return {n: s for table in tables for n, s in read_methods(table, "--method", Path.cwd()).items()}
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -128,7 +145,7 @@ def check_classes(config: Config, n_classes: int, origins: Mapping[str, str] | N
 
 def _require(holds: bool, origins: Mapping[str, str], key: str, rule: str, value: object) -> None:
     if not holds:
-        raise ConfigError(f"{origins.get(key, 'settings')}: {key} must {rule}; got {value!r}")
+        raise ConfigError(f"{origins.get(key, 'settings')}: {key} must {rule}; got {value!r:.200}")
 
 
 # Layers ---------------------------------------------------------------------------------------------
@@ -148,10 +165,19 @@ def _base_layer(what: str) -> Layer:
         raise ConfigError(
             f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file; got {what!r}{hint}"
         )
-    values = flatten(parse_toml(_read(path), what))
+    layer = _file_layer(path, what)
+    values = dict(layer.values)
     if isinstance(values.get("data.source"), str) and values["data.source"]:
         values["data.source"] = _located(values["data.source"], path.resolve().parent)
-    return Layer(what, {"name": path.stem, **values})
+    return replace(layer, values={"name": path.stem, **values})
+
+
+def _file_layer(path: Path, where: str) -> Layer:
+    tables = parse_toml(_read(path), where)
+    is_run = path.with_name("environment.json").exists()
+    start = None if is_run else path.resolve().parent
+    methods = read_methods(tables.pop("methods", {}), where, start)
+    return Layer(where, flatten(tables), methods)
 
 
 def _read(path: Path) -> str:
@@ -165,7 +191,7 @@ def _located(source: str, start: Path) -> str:
     """A known name as it is, a path made absolute."""
     from equable.scenarios.datasets import DATASETS
 
-    return source if source in DATASETS else str((start / Path(source).expanduser()).resolve())
+    return source if source in DATASETS else absolute(source, start, "data.source")
 
 
 def _known_name(source: str) -> str:
@@ -176,7 +202,8 @@ def _known_name(source: str) -> str:
     return source if isinstance(found, (str, Path)) else found.name
 
 
-def _set_layer(text: str) -> Layer:
+def set_layer(text: str) -> Layer:
+    """The setting of a ``--set key=value``."""
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"--set must be key=value; got {text!r}")
@@ -198,8 +225,9 @@ def _build(layers: Sequence[Layer]) -> Config:
         if key not in known:
             raise ConfigError(f"{where}: unknown key {key}{_suggestion(key, known)}")
     merged = {key: value for layer in layers for key, value in layer.values.items()}
+    methods = {name: method for layer in layers for name, method in layer.methods.items()}
     try:
-        config = Config.model_validate(nest(merged))
+        config = Config.model_validate({**nest(merged), "methods": methods})
     except ValidationError as error:
         raise _named(error, origins) from None
     _check_values(config, origins)
@@ -219,7 +247,7 @@ def _named(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
     parts = [str(part) for part in first["loc"]]
     key = next(k for n in range(len(parts), 0, -1) if (k := ".".join(parts[:n])) in origins)
     rule = first["msg"].removeprefix("Input should ")
-    return ConfigError(f"{origins[key]}: {key} must {rule}; got {first['input']!r}")
+    return ConfigError(f"{origins[key]}: {key} must {rule}; got {first['input']!r:.200}")
 
 
 def _check_values(config: Config, origins: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from equable.benchmark.page import Page, PageFigure, PageSection, section_of
 from equable.benchmark.remarks import arrival_words, guard_words, referral_words
-from equable.benchmark.results import Results, method_of
+from equable.benchmark.results import Results
 from equable.benchmark.summary import best_ranked, summarise
 from equable.benchmark.tables import Table, comparison_table
 from equable.benchmark.tables.comparison import run_names
@@ -64,7 +64,7 @@ def _kicker(run: Results) -> str:
 def _tiles(run: Results) -> list[tuple[str, str, str]]:
     """A few large numbers: before and after, the worst task, the headroom."""
     best = best_ranked(run)
-    label = method_of(best).label
+    label = run.label(best)
     before, after, worst = (
         run.metric("uncalibrated", "average_ece"),
         run.metric(best, "average_ece"),
@@ -177,12 +177,23 @@ def _receipts(runs: Sequence[Results]) -> list[PageSection]:
 
 def _settings(run: Results) -> list[tuple[str, str]]:
     flat: dict[str, Any] = {}
-    for key, value in run.config.items():
+    for key, value in (dict(run.config) | {"methods": _own_methods(run)}).items():
         flat |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
     if flat.get("data.source"):  # where it lies on somebody's disk is nobody else's matter
         flat["data.source"] = Path(str(flat["data.source"])).name
     flat.pop("data.data_dir", None)
     return [(key, _plain(value)) for key, value in flat.items() if value != ""]
+
+
+def _own_methods(run: Results) -> dict[str, str]:
+    """Where the user's own methods come from: the class, the name of its file and which version of it."""
+    told = {}
+    for name in run.own:
+        table = run.config["methods"][name]
+        code = f"{Path(str(table.get('calibrator'))).name} on {table.get('rows', 'calibration_buffer')}"
+        settings = "".join(f", {key} = {value}" for key, value in dict(table.get("settings", {})).items())
+        told[name] = f"{code}{settings}, SHA-256 {str(table.get('sha256'))[:16]}…"
+    return told
 
 
 def _plain(value: Any) -> str:

@@ -18,7 +18,7 @@ from equable.arrays import FloatArray, IntArray, refuse_probabilities
 from equable.benchmark.judge import _divides_alone
 from equable.benchmark.toml import parse_value
 from equable.calibrators import CALIBRATORS, Calibrator
-from equable.calibrators.solvers import softmax
+from equable.calibrators.shifted import softmax
 from equable.errors import ConfigError, FileFormatError, InputError
 from equable.outputs import Outputs
 from equable.storage import write_npz

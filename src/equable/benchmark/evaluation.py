@@ -25,7 +25,7 @@ from equable.benchmark.deploy import (
 )
 from equable.benchmark.methods import METHODS
 from equable.calibrators import CALIBRATORS, Calibrator, load
-from equable.calibrators.solvers import softmax
+from equable.calibrators.shifted import softmax
 from equable.errors import InputError
 from equable.metrics import (
     ReliabilityCurve,

@@ -1,7 +1,9 @@
-"""Where units of work run: here, or in processes of this machine. Another place needs one such function.
+"""Where units of work run: here, in processes or threads of this machine, or on a Dask cluster.
 
-A unit (a seed to train and score, a step to score) leaves its results in the run folder, so an executor
-carries no data, and whatever is lost on the way is done again by the next run.
+Each is one function that takes ``(work, units)`` and yields ``(unit, result)`` as units finish; another place
+needs one more. A unit leaves its results in the run folder, so an executor carries no data, and whatever is
+lost on the way is done again by the next run. Steps to score go to `run_local`; cells, which have processes
+of their own and report their failures, to `run_threads` or `run_dask`, which differ in place alone.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from multiprocessing import active_children, get_context
@@ -79,6 +81,48 @@ def run_local(
                     "with fewer --jobs if it dies again"
                 ) from error
             raise
+
+
+def run_threads(
+    work: Callable[[Unit], Result],
+    units: Sequence[Unit],
+    *,
+    jobs: int = 1,
+    tick: Callable[[], None] = lambda: None,
+    stop: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[Unit, Result]]:
+    """Yield (unit, result) as units finish, `jobs` at once in threads.
+
+    `tick` is called now and then. `stop` is called when the executor must end early: it makes the work under
+    way return, which is then waited for.
+
+    Examples
+    --------
+    >>> sorted(run_threads(abs, [-1, 2], jobs=2))
+    [(-1, 1), (2, 2)]
+    """
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(work, unit): unit for unit in units}
+        try:
+            yield from _finished(futures, tick)
+        except BaseException:
+            stop()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def run_dask(
+    work: Callable[[Unit], Result],
+    units: Sequence[Unit],
+    *,
+    address: str,
+    tick: Callable[[], None] = lambda: None,
+    stop: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[Unit, Result]]:
+    """The same on the workers of the Dask scheduler at `address`; needs the extra ``dask``."""
+    from equable.benchmark.cluster import run_on
+
+    return run_on(address, work, units, tick, stop)
 
 
 def _finished(futures: dict[Future[Result], Unit], tick: Callable[[], None]) -> Iterator[tuple[Unit, Result]]:

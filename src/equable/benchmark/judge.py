@@ -15,8 +15,8 @@ from equable.benchmark.methods import Method
 from equable.benchmark.records import Score
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.step import Step, tasks_of
-from equable.calibrators import Calibrator, Uncalibrated
-from equable.calibrators.solvers import softmax
+from equable.calibrators import ARC, Calibrator, Uncalibrated
+from equable.calibrators.shifted import softmax
 from equable.errors import InputError, UnsupportedError
 from equable.metrics import (
     RiskCoverage,
@@ -73,6 +73,7 @@ def judge(exam: Exam, name: str, method: Method) -> Score:
         **_beliefs(calibrator, exam),
         **_tcil_facts(method, exam.step),
         "rows": len(method.rows_of(exam.step)),
+        **({"code": method.fingerprint} if method.fingerprint else {}),
     }
     return Score(
         seed=exam.seed,
@@ -102,9 +103,16 @@ def calibrated(calibrator: Calibrator, exam: Exam) -> tuple[FloatArray, FloatArr
         rows = calibrator.temperature(test.logits, features=test.features, groups=exam.tasks)
     except UnsupportedError:
         rows = None
-    if rows is not None and type(calibrator)._probabilities is Calibrator._probabilities:
+    if rows is not None and _divides_alone(type(calibrator)):
         return softmax(test.logits, rows), rows  # what predict_proba does, without a second estimate
     return calibrator.predict_proba(test.logits, features=test.features, groups=exam.tasks), rows
+
+
+def _divides_alone(kind: type[Calibrator]) -> bool:
+    """Whether its probabilities are the base class's, the softmax of the divided logits."""
+    return all(
+        getattr(kind, name) is getattr(Calibrator, name) for name in ("predict_proba", "_probabilities")
+    )
 
 
 def _fit(method: Method, exam: Exam) -> tuple[Calibrator, float, list[str]]:
@@ -186,7 +194,7 @@ def _beliefs(calibrator: Calibrator, exam: Exam) -> dict[str, Any]:
     ``own_classes`` is the share of the estimated class mix that lies on the task's own classes: 1 where
     the batch was recognised.
     """
-    if not hasattr(calibrator, "explain"):
+    if not isinstance(calibrator, ARC):
         return {}
     believed = calibrator.explain(exam.step.test.logits, groups=exam.tasks)
     return {

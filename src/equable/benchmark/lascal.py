@@ -14,7 +14,8 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
 from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors
-from equable.calibrators.solvers import ShiftedRows, brier_temperature, temperature_grid
+from equable.calibrators.shifted import ShiftedRows
+from equable.calibrators.solvers import brier_temperature, temperature_grid
 from equable.outputs import Outputs
 
 N_BINS = 15

@@ -1,6 +1,6 @@
 """The methods of the benchmark: a table of calibration set × calibrator.
 
-Add a row to `METHODS` and it is scored, tabulated and drawn; see the how-to page for one of your own.
+Every row of `METHODS` is scored, tabulated and drawn; a run's own join them (`equable.benchmark.own`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Method:
 
     `variant` marks settings of a method that belong in ablations, `bound` what knows task or test labels:
     neither is ranked against the methods. `like` names a method whose fit this one shares: the two differ at
-    test time alone.
+    test time alone. `fingerprint` tells versions of a method of the user's own apart; ours have none.
     """
 
     label: str
@@ -39,6 +39,7 @@ class Method:
     bound: bool = False
     note: str = ""
     like: str = ""
+    fingerprint: str = ""
 
     def fit(self, step: Step) -> Calibrator:
         """The calibrator, fitted on its rows of this step."""

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from equable.errors import FileFormatError
-from equable.storage import read_json, write_json
+from equable.storage import read_sealed, write_sealed
 
 SCHEMA = 1
 
@@ -48,12 +48,12 @@ class Score:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the score atomically."""
-        write_json(path, {"schema": SCHEMA, **asdict(self)})
+        write_sealed(path, {"schema": SCHEMA, **asdict(self)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a score; a damaged or newer file is a `FileFormatError`."""
-        value = read_json(path)
+        value = read_sealed(path)
         names = {field.name for field in fields(cls)}
         if not isinstance(value, dict) or set(value) != {"schema", *names}:
             raise FileFormatError(f"{path} must be a score of equable; it holds other keys")

@@ -20,7 +20,7 @@ regime      a batch holds
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,21 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.benchmark.executors import one_thread, run_local
-from equable.benchmark.methods import METHODS
+from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.own import methods_of, naming
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.step import Step, load_step, tasks_of
 from equable.benchmark.store import RunFolder, furthest_steps, outputs_digest
 from equable.calibrators import Calibrator, Stream, Uncalibrated
-from equable.errors import EquableWarning, FileFormatError
+from equable.errors import (
+    ConvergenceWarning,
+    EquableWarning,
+    EvidenceWarning,
+    FileFormatError,
+    MethodError,
+)
 from equable.metrics import TaskComparison, compare_tasks
-from equable.storage import read_json, write_json
+from equable.storage import read_sealed, write_sealed
 
 Record = dict[str, Any]
 
@@ -67,60 +74,100 @@ def regimes_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
     seed, task = step
     digest = outputs_digest(folder.task(seed, task))
     path = folder.regimes / f"seed-{seed}.json"
-    known = _stored(path, digest)
-    if known is not None:
-        return known
-    score = folder.config().score
+    config = folder.config()
+    methods = measured_methods(methods_of(config))
+    known = _stored(path, digest, methods)
+    missing = {name: method for name, method in methods.items() if name not in known}
+    if not missing:
+        return [record for name in methods for record in known[name]]
+    step_rows, score = load_step(folder.task(seed, task)), config.score
     with one_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", EquableWarning)  # small batches rest on few rows by design
-        records = list(measure(load_step(folder.task(seed, task)), seed, score.n_bins, score.n_bootstrap))
-    write_json(path, {"schema": SCHEMA, "outputs": digest, "records": records})
+        for expected in (EvidenceWarning, ConvergenceWarning):  # small batches rest on few rows by design
+            warnings.simplefilter("ignore", expected)
+        for record in measure(step_rows, seed, score.n_bins, score.n_bootstrap, missing):
+            known.setdefault(record["method"], []).append(record)
+    records = [record for name in methods for record in known.get(name, [])]
+    write_sealed(path, {"schema": SCHEMA, "outputs": digest, "records": records})
     return records
 
 
-def _stored(path: Path, digest: str) -> list[Record] | None:
-    """The records of a file that is whole, of these outputs and of all methods."""
+def _stored(path: Path, digest: str, methods: Mapping[str, Method]) -> dict[str, list[Record]]:
+    """Records by method, of a file that is whole and of these outputs, and of methods as they are now."""
     try:
-        value = read_json(path) if path.is_file() else None
+        value = read_sealed(path) if path.is_file() else None
     except FileFormatError:
-        return None
+        return {}
     if not isinstance(value, dict) or set(value) != {"schema", "outputs", "records"}:
-        return None
+        return {}
     if (value["schema"], value["outputs"]) != (SCHEMA, digest):
-        return None
-    records: list[Record] = value["records"]
-    return records if {record["method"] for record in records} == set(measured_methods()) else None
+        return {}
+    found: dict[str, list[Record]] = {}
+    for record in value["records"]:
+        name = record["method"]
+        if name in methods and record.get("code", "") == methods[name].fingerprint:
+            found.setdefault(name, []).append(record)
+    return found
 
 
-def measured_methods() -> list[str]:
+def measured_methods(methods: Mapping[str, Method] = METHODS) -> dict[str, Method]:
     """Every method without bounds, and the variants of ARC."""
-    return [name for name, m in METHODS.items() if not m.bound and (not m.variant or name.startswith("arc"))]
+    return {n: m for n, m in methods.items() if not m.bound and (not m.variant or n.startswith("arc"))}
 
 
-def measure(step: Step, seed: int, n_bins: int, n_bootstrap: int) -> Iterator[Record]:
-    """One record for each regime, batch size and method."""
+def measure(
+    step: Step,
+    seed: int,
+    n_bins: int,
+    n_bootstrap: int,
+    methods: Mapping[str, Method] | None = None,
+    stream: bool = True,
+) -> Iterator[Record]:
+    """One record for each regime, batch size and method; none, but a warning, where a user's own fails.
+
+    Without `stream` that regime, which takes as long as all others together, is left out.
+    """
     tasks = tasks_of(step.test)
     plain = Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(step.test.logits)
-    arrivals, order = batches_of(tasks, seed), drifting(tasks, seed)
-    for name in measured_methods():
-        calibrator = METHODS[name].fit(step)
-        served = {key: _in_batches(calibrator, step, groups) for key, groups in arrivals.items()}
+    arrivals, order = batches_of(tasks, seed), drifting(tasks, seed) if stream else None
+    words: dict[str, Any] = {
+        "n_bins": n_bins,
+        "n_bootstrap": n_bootstrap,
+        "random_state": [seed, step.task],
+    }
+    compare = partial(compare_tasks, step.test.labels, tasks, plain, **words)
+    for name, method in (measured_methods() if methods is None else methods).items():
+        try:
+            with naming(name, method, "as rows arrive in other ways"):
+                found = list(_measure_arrivals(method, step, arrivals, order, compare))
+        except MethodError as error:
+            warnings.warn(f"{error}. It is left out there", EquableWarning, stacklevel=2)
+            continue
+        for (regime, batch), values in found:
+            yield {"regime": regime, "batch": batch, "method": name, "seed": seed, **values}
+
+
+def _measure_arrivals(
+    method: Method,
+    step: Step,
+    arrivals: Mapping[tuple[str, int], IntArray],
+    order: IntArray | None,
+    compare: Callable[[FloatArray], TaskComparison],
+) -> Iterator[tuple[tuple[str, int], Record]]:
+    calibrator = method.fit(step)
+    served: dict[tuple[str, int], FloatArray] = {}
+    for (regime, batch), groups in arrivals.items():
+        # a single row comes alone in every regime
+        alone = served.get(("pure", 1)) if batch == 1 else None
+        served[regime, batch] = _in_batches(calibrator, step, groups) if alone is None else alone
+    if order is not None:
         served["stream", STREAM_ROWS] = _in_stream(calibrator, step, order)
-        known: dict[bytes, Record] = {}  # to most methods all arrivals are one, and a bootstrap is dear
-        for (regime, batch), after in served.items():
-            key = after.tobytes()
-            if key not in known:
-                comparison = compare_tasks(
-                    step.test.labels,
-                    tasks,
-                    plain,
-                    after,
-                    n_bins=n_bins,
-                    n_bootstrap=n_bootstrap,
-                    random_state=[seed, step.task],
-                )
-                known[key] = _measures(comparison)
-            yield {"regime": regime, "batch": batch, "method": name, "seed": seed, **known[key]}
+    known: dict[bytes, Record] = {}  # to most methods all arrivals are one, and a bootstrap is dear
+    code = {"code": method.fingerprint} if method.fingerprint else {}
+    for arrival, after in served.items():
+        key = after.tobytes()
+        if key not in known:
+            known[key] = _measures(compare(after)) | code
+        yield arrival, known[key]
 
 
 def _measures(comparison: TaskComparison) -> Record:

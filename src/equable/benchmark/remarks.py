@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from equable.benchmark.results import Results, Spread, method_of
+from equable.benchmark.results import Results, Spread
 from equable.benchmark.tables.beliefs import guard_acts, guard_change
 from equable.benchmark.tables.by_task import accepted, accepted_gain
 from equable.benchmark.tables.model import number
@@ -25,10 +25,10 @@ def arrival_words(results: Results) -> list[str]:
     if reference is None:
         return []
     sentences = []
-    for method in SPOKEN_OF:
+    for method in (*SPOKEN_OF, *results.own):
         found = {way: v.mean for way in ways if (v := arrival_value(results, method, way)) is not None}
         if found and not takes_no_notice(results, method):
-            sentences.append(_arrival_sentence(method_of(method).label, found, reference.mean))
+            sentences.append(_arrival_sentence(results.label(method), found, reference.mean))
     if sentences:
         sentences.append(f"RC takes no notice of how rows arrive: {_percent(reference.mean)}.")
     return sentences
@@ -58,7 +58,7 @@ def referral_words(results: Results) -> list[str]:
             continue
         by_task = [accepted_gain(results, method, task) for task in range(last)]
         gains = {task: value.mean for task, value in enumerate(by_task) if value is not None}
-        label = method_of(method).label
+        label = results.label(method)
         sentence = (
             f"At 5 % tolerated error {label} accepts {_percent(share.mean)} of all rows and RC "
             f"{_percent(reference.mean)}: {_points(gain)}"

@@ -129,8 +129,7 @@ def _pieces(runs: Sequence[Results], target: Path) -> Iterator[Piece]:
     tables = build_tables(runs[0]) if len(runs) == 1 else [comparison_table(runs)]
     plots = figures.build_plots(runs[0]) if len(runs) == 1 else [figures.worst_plot(runs)]
     yield from (_table_piece(table, kind) for table in tables for kind in RENDERERS)
-    if len(runs) == 1:
-        yield Piece("tables/scores.csv", lambda: scores_csv(runs[0]).encode())
+    yield Piece("tables/scores.csv", lambda: scores_csv(*runs).encode())
     for plot in plots:
         yield from _plot_pieces(plot)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.records import Score
 from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
-from equable.storage import read_json
+from equable.storage import read_json, read_sealed
 
 
 class Spread(NamedTuple):
@@ -40,11 +40,6 @@ def spread(values: Any) -> Spread | None:
     return Spread(float(array.mean()), float(array.std()), len(array)) if len(array) else None
 
 
-def method_of(name: str) -> Method:
-    """The row of `METHODS`; a name that is no longer in it is shown, unranked."""
-    return METHODS.get(name) or Method(name, "none", Uncalibrated, variant=True)
-
-
 @dataclass(frozen=True, eq=False)
 class Results:
     """One run: scores by (seed, task, method), noise floors by (seed, task), and where they came from."""
@@ -56,6 +51,8 @@ class Results:
     noise: Mapping[tuple[int, int], Mapping[str, Any]]
     ablations: tuple[Mapping[str, Any], ...] = ()
     regimes: tuple[Mapping[str, Any], ...] = ()
+    #: Runtimes by (seed, task, method) that were kept where the scores of earlier tasks were not.
+    seconds: Mapping[tuple[int, int, str], Mapping[str, float]] = field(default_factory=dict)
 
     @cached_property
     def last_task(self) -> int:
@@ -74,14 +71,40 @@ class Results:
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """Names in the order of `METHODS`, unknown ones last."""
+        """Names in the order of `METHODS`, then the run's own, unknown ones last."""
         seen = {method for _, task, method in self.scores if task == self.last_task}
-        return (*(m for m in METHODS if m in seen), *sorted(seen - set(METHODS)))
+        known = METHODS | self._named
+        return (*(m for m in known if m in seen), *sorted(seen - set(known)))
 
     @property
     def ranked(self) -> tuple[str, ...]:
         """The methods that compete: neither variants nor bounds."""
-        return tuple(m for m in self.methods if not (method_of(m).variant or method_of(m).bound))
+        return tuple(m for m in self.methods if not (self.method(m).variant or self.method(m).bound))
+
+    def method(self, name: str) -> Method:
+        """The row of `METHODS` or of the run's own; a name that is in neither is shown, unranked."""
+        known = METHODS.get(name) or self._named.get(name)
+        return known or Method(name, "none", Uncalibrated, variant=True)
+
+    def label(self, name: str) -> str:
+        """What tables and figures call a method."""
+        return self.method(name).label
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The methods that are the user's own."""
+        return tuple(m for m in self.methods if m in self._named)
+
+    @cached_property
+    def _named(self) -> dict[str, Method]:
+        """The user's own methods as the settings name them; their code is not needed here."""
+        tables = self.config.get("methods", {})
+        known = tables.items() if isinstance(tables, Mapping) else ()
+        return {
+            name: Method(str(table.get("label", name)), "none", Uncalibrated)
+            for name, table in known
+            if isinstance(table, Mapping)
+        }
 
     @property
     def title(self) -> str:
@@ -126,6 +149,11 @@ class Results:
         """The same for the change in ECE of one task."""
         return _average([s.comparison["tasks"][index]["delta_ece_interval"] for s in self.at(method)])
 
+    def seconds_of(self, seed: int, task: int, method: str) -> Mapping[str, float] | None:
+        """Runtime of one step in parts; None where the step was not scored."""
+        score = self.scores.get((seed, task, method))
+        return self.seconds.get((seed, task, method), None if score is None else score.seconds)
+
     def listed(self, method: str, read: Callable[[Score], list[Any]]) -> FloatArray:
         """(seeds, tasks) of a list of the score, such as its temperatures; NaN for None."""
         return np.array([read(score) for score in self.at(method)], dtype=np.float64)
@@ -157,7 +185,7 @@ def load_results(folder: Path) -> Results:
     scores, noise = {}, {}
     for path in sorted((folder / "scores").glob("seed-*_task-*.json")):
         if path.stem.endswith("_noise_floor"):
-            record = read_json(path)
+            record = read_sealed(path)
             noise[int(record["seed"]), int(record["task"])] = record
         else:
             score = Score.load(path)
@@ -180,7 +208,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} must be a TOML file; it is damaged: {error}") from error
 
 
@@ -200,7 +228,7 @@ def _regimes(folder: Path, outputs: set[str]) -> tuple[Mapping[str, Any], ...]:
     """All records that were measured on the outputs of these scores; others are outdated and left out."""
     found: list[Mapping[str, Any]] = []
     for path in sorted(folder.glob("seed-*.json")):
-        value = read_json(path)
+        value = read_sealed(path)
         if not isinstance(value, dict) or not {"outputs", "records"} <= set(value):
             raise FileFormatError(f"{path} must hold regimes; it holds other keys. Delete it")
         found += value["records"] if value["outputs"] in outputs else []

@@ -1,52 +1,102 @@
-"""A whole run: train → score → regimes → report. It stops anywhere and resumes to the same numbers."""
+"""A whole run, or a grid of them: train → score → regimes → report; it stops anywhere and resumes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from equable.benchmark.executors import run_local, threads_of_each
-from equable.benchmark.methods import METHODS
-from equable.benchmark.progress import progress_bar
+from equable.benchmark.cells import Cell, Outcome, in_journal
+from equable.benchmark.grid import Grid, require_grid, start_grid
+from equable.benchmark.lock import hold
 from equable.benchmark.regimes import regimes_run
 from equable.benchmark.score import ScoreCount, score_run
 from equable.benchmark.settings import Config
+from equable.benchmark.spread import Place, Plan, cells_of, spread
 from equable.benchmark.store import RunFolder, start_run
 from equable.benchmark.train import load_data, scenario_of, train_seed
 
 if TYPE_CHECKING:
     from equable.scenarios.datasets import ImageDataset
 
+HERE = Place()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that did not come to its end, and where it says why."""
+
+    run: Path
+    seed: int
+    error: str
+    log: Path
+
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run left."""
+    """What a run or a grid left; `folder` holds all of it, `runs` are its run folders."""
 
     folder: RunFolder
     scores: ScoreCount
     report: Path | None
+    runs: tuple[RunFolder, ...] = ()
+    failed: tuple[Failure, ...] = ()
+    #: Times the process of a cell died and was begun again.
+    deaths: int = 0
 
 
 def run(
-    config: Config, out: Path, *, jobs: int = 1, progress: bool | None = None, report: bool = True
+    config: Config,
+    out: Path,
+    *,
+    jobs: int = 1,
+    place: Place | None = None,
+    progress: bool | None = None,
+    report: bool = True,
 ) -> RunResult:
     """Train and score the seeds of `config` in folder `out`, then write the report.
 
-    What `out` already holds is kept; a folder of other settings is refused. `jobs` seeds run at once.
+    What `out` already holds is kept; a folder of other settings is refused, and so is one in which another
+    run works. `jobs` seeds run at once, or all on a cluster (`Place`). One alone runs in this process.
     """
+    place = place or Place(jobs)
     dataset = load_data(config)
-    n_tasks = max(len(scenario_of(config, dataset, seed)) for seed in config.seeds)
-    folder = start_run(out, config)
-    counts = (
-        _run_here(folder, config, dataset, progress)
-        if jobs == 1 or len(config.seeds) == 1
-        else _run_apart(folder, config, jobs, n_tasks, progress)
-    )
-    scores = ScoreCount(sum(count.made for count in counts), sum(count.kept for count in counts))
-    return RunResult(folder, scores, write_report([folder.path]) if report else None)
+    _check_scenarios(config, dataset)
+    with hold([out]) as lease:
+        folder = start_run(out, config)
+        if place.dask is None and (place.jobs == 1 or len(config.seeds) == 1):
+            cells = cells_of([Plan(folder, config)], lease.token, place)
+            found = [(cell, run_here(cell, config, dataset, progress)) for cell in cells]
+        else:
+            found = spread([Plan(folder, config)], lease, place, progress)
+        page = write_report([out]) if report and _has_scores(folder) else None
+    return _result(folder, [folder], found, page)
+
+
+def run_grid(
+    grid: Grid, out: Path, *, place: Place = HERE, progress: bool | None = None, report: bool = True
+) -> RunResult:
+    """Every run of a grid in a folder of its own below `out`, all cells spread at once; then one report."""
+    for config in grid.runs.values():
+        _check_scenarios(config, load_data(config))
+    require_grid(out, grid)
+    with hold([out, *(out / name for name in grid.runs)]) as lease:
+        start_grid(out, grid)
+        plans = [Plan(start_run(out / name, config), config) for name, config in grid.runs.items()]
+        found = spread(plans, lease, place, progress)
+        runs = [plan.folder for plan in plans]
+        page = write_grid_report(out, runs) if report else None
+    return _result(RunFolder(out), runs, found, page)
+
+
+def write_grid_report(out: Path, runs: list[RunFolder]) -> Path | None:
+    """The report of each run that has scores, and the comparison of them all in the grid's own folder."""
+    scored = [folder.path for folder in runs if _has_scores(folder)]
+    for path in scored:
+        write_report([path])
+    return write_report(scored, out) if scored else None
 
 
 def run_cell(
@@ -58,7 +108,7 @@ def run_cell(
     threads: int | None = None,
     progress: bool | None = False,
 ) -> ScoreCount:
-    """One seed, trained, scored and measured in all regimes: the unit of work that executors hand out."""
+    """One seed, trained, scored and measured in all regimes."""
     images = load_data(config) if dataset is None else dataset
     train_seed(folder, config, images, seed, threads=threads, progress=progress)
     count = score_run(folder, [seed], progress=progress)
@@ -66,45 +116,29 @@ def run_cell(
     return count
 
 
-def _run_here(
-    folder: RunFolder, config: Config, dataset: ImageDataset, progress: bool | None
-) -> list[ScoreCount]:
-    work = partial(_cell_here, folder, config, dataset, progress)
-    return [count for _, count in run_local(work, config.seeds)]
+def run_here(cell: Cell, config: Config, dataset: ImageDataset, progress: bool | None) -> Outcome:
+    """A cell in this process, with its journal; an error or Ctrl-C goes on to the caller."""
+    cell.journal.append(event="start", run=cell.run)
+    try:
+        with in_journal(cell) as finish:
+            count = run_cell(RunFolder(cell.path), config, cell.seed, dataset=dataset, progress=progress)
+            finish(made=count.made, kept=count.kept, failed=list(count.failed))
+    except KeyboardInterrupt:
+        cell.journal.append(event="stopped", run=cell.run)
+        raise
+    return Outcome("done", made=count.made, kept=count.kept, failed=count.failed)
 
 
-def _cell_here(
-    folder: RunFolder, config: Config, dataset: ImageDataset, progress: bool | None, seed: int
-) -> ScoreCount:
-    return run_cell(folder, config, seed, dataset=dataset, progress=progress)
-
-
-def _run_apart(
-    folder: RunFolder, config: Config, jobs: int, n_tasks: int, progress: bool | None
-) -> list[ScoreCount]:
-    jobs = min(jobs, len(config.seeds))
-    work = partial(run_cell, folder, config, threads=threads_of_each(jobs))
-    total = len(config.seeds) * n_tasks * (len(METHODS) + 2)
-    with progress_bar("training and scoring", total, progress) as advance:
-        watch = FolderWatch(folder, config.seeds, advance)
-        return [count for _, count in run_local(work, config.seeds, jobs=jobs, tick=watch)]
-
-
-class FolderWatch:
-    """Progress of processes, read off the files they finish."""
-
-    def __init__(self, folder: RunFolder, seeds: Iterable[int], advance: Callable[[int], None]) -> None:
-        self.folder, self.seeds, self.advance = folder, list(seeds), advance
-        self.seen = 0
-
-    def __call__(self) -> None:
-        """Move the bar to the number of files that are there."""
-        count = 0
-        for seed in self.seeds:
-            count += len(self.folder.finished_tasks(seed))
-            count += sum(1 for _ in self.folder.scores.glob(f"seed-{seed}_task-*.json"))
-        self.advance(count - self.seen)
-        self.seen = count
+def run_seed(cell: Cell) -> dict[str, Any]:
+    """The work of a cell's process; what it came to, for the journal."""
+    begin = time.monotonic()
+    config = Config.model_validate_json(cell.settings)
+    print(f"{config.name}, {config.network.name}, in {cell.folder}", flush=True)
+    count = run_cell(RunFolder(cell.path), config, cell.seed, threads=cell.threads)
+    print(f"{count.made} scores made, {count.kept} kept, {time.monotonic() - begin:.1f} s")
+    for failure in count.failed:
+        print(failure, file=sys.stderr)
+    return {"made": count.made, "kept": count.kept, "failed": list(count.failed)}
 
 
 def write_report(folders: list[Path], out: Path | None = None) -> Path:
@@ -112,3 +146,29 @@ def write_report(folders: list[Path], out: Path | None = None) -> Path:
     from equable.benchmark import report
 
     return report.write_report(folders, out)
+
+
+def _check_scenarios(config: Config, dataset: ImageDataset) -> None:
+    """Refuse data that do not suit before anything is written."""
+    for seed in config.seeds:
+        scenario_of(config, dataset, seed)
+
+
+def _has_scores(folder: RunFolder) -> bool:
+    return any(folder.scores.glob("seed-*_task-*_uncalibrated.json"))
+
+
+def _result(
+    folder: RunFolder,
+    runs: list[RunFolder],
+    found: list[tuple[Cell, Outcome]],
+    page: Path | None,
+) -> RunResult:
+    failed = tuple(
+        Failure(cell.path, cell.seed, outcome.error, cell.log)
+        for cell, outcome in found
+        if outcome.state != "done"
+    )
+    counts = [ScoreCount(outcome.made, outcome.kept, outcome.failed) for _, outcome in found]
+    scores = sum(counts, ScoreCount(0, 0))
+    return RunResult(folder, scores, page, tuple(runs), failed, sum(one.deaths for _, one in found))

@@ -12,7 +12,7 @@ with the confidences of the temperature per task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,16 +20,18 @@ from typing import Any
 
 import numpy as np
 
+from equable.benchmark.config import methods_of_words
 from equable.benchmark.executors import one_thread, run_local
 from equable.benchmark.judge import Exam, calibrated, judge, set_exam
-from equable.benchmark.methods import METHODS
+from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.own import as_they_are, check_methods, methods_of, naming
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.records import Score
 from equable.benchmark.step import load_step
 from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
-from equable.errors import FileFormatError
+from equable.errors import FileFormatError, MethodError
 from equable.metrics import noise_floor
-from equable.storage import read_json, write_json
+from equable.storage import read_sealed, write_sealed, write_text
 
 SCHEMA = 1
 NOISE_FLOOR = "noise_floor"
@@ -38,52 +40,85 @@ NOISE_KEYS = {"schema", "seed", "task", "outputs", "noise_floor", "average"}
 
 @dataclass(frozen=True)
 class ScoreCount:
-    """How many records scoring made, and how many it found."""
+    """How many records scoring made, how many it found, and what methods of the user's own failed to give."""
 
     made: int
     kept: int
+    failed: tuple[str, ...] = ()
+
+    def __add__(self, other: ScoreCount) -> ScoreCount:
+        return ScoreCount(self.made + other.made, self.kept + other.kept, self.failed + other.failed)
 
 
 def score_run(
     folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
 ) -> ScoreCount:
-    """Score all finished tasks of these seeds (default: all of the run), in `jobs` processes."""
+    """Score all finished tasks of these seeds (default: all of the run), in `jobs` processes.
+
+    A method of the user's own that fails costs no other score: the count says what it failed at.
+    """
+    n_records = len(_recorded_methods(folder)) + 1
     steps = [(seed, task) for seed in require_seeds(folder, seeds) for task in folder.finished_tasks(seed)]
     # Later steps have more classes and rows: begun first, they do not keep the others waiting.
     steps.sort(key=lambda step: -step[1])
-    made, total = 0, len(steps) * (len(METHODS) + 1)
-    with progress_bar("scoring", total, progress) as advance:
+    total = ScoreCount(0, 0)
+    with progress_bar("scoring", len(steps) * n_records, progress) as advance:
         if jobs == 1:
-            made = sum(score_step(folder, step, advance) for step in steps)
+            total = sum((score_step(folder, step, advance) for step in steps), total)
         else:
             for _, count in run_local(partial(score_step, folder), steps, jobs=jobs):
-                made += count
-                advance(len(METHODS) + 1)
-    return ScoreCount(made, total - made)
+                total += count
+                advance(n_records)
+    return total
+
+
+def add_methods(folder: RunFolder, words: Sequence[str]) -> None:
+    """Add methods of the user's own, ``[NAME=]FILE.py:CLASS``, to a run that exists."""
+    config = folder.config().with_methods(methods_of_words(words))
+    check_methods(config.methods)
+    write_text(folder.config_path, config.to_toml())
+
+
+def _recorded_methods(folder: RunFolder) -> dict[str, Method]:
+    """The methods of the run, after ``config.toml`` was told which version of the user's files they are."""
+    config = folder.config()
+    now = config.with_methods(as_they_are(config.methods))
+    if now != config:
+        write_text(folder.config_path, now.to_toml())
+    return methods_of(now)
 
 
 def score_step(
     folder: RunFolder, step: tuple[int, int], advance: Callable[[int], None] = lambda steps: None
-) -> int:
-    """Make the records of one (seed, task) that are missing, damaged or of other outputs; return how many."""
+) -> ScoreCount:
+    """Make the records of one (seed, task) that are missing, damaged, or of other outputs or code."""
     seed, task = step
-    digest = outputs_digest(folder.task(seed, task))
-    missing = [name for name in METHODS if not _is_current(folder.score(seed, task, name), digest)]
+    digest, config = outputs_digest(folder.task(seed, task)), folder.config()
+    methods = methods_of(config)
+    missing = [
+        n for n, m in methods.items() if not _is_current(folder.score(seed, task, n), digest, m.fingerprint)
+    ]
     floor_path = folder.score(seed, task, NOISE_FLOOR)
     floor_missing = not _is_current_floor(floor_path, digest)
-    made = len(missing) + floor_missing
-    advance(len(METHODS) + 1 - made)
-    if not made:
-        return 0
-    exam = set_exam(load_step(folder.task(seed, task)), seed, folder.config().score, digest)
+    wanted = len(missing) + floor_missing
+    kept = len(methods) + 1 - wanted
+    advance(kept)
+    if not wanted:
+        return ScoreCount(0, kept)
+    exam = set_exam(load_step(folder.task(seed, task)), seed, config.score, digest)
+    failed = []
     with one_thread():
         for name in missing:
-            judge(exam, name, METHODS[name]).save(folder.score(seed, task, name))
+            try:
+                with naming(name, methods[name], f"on seed {seed} after task {task + 1}"):
+                    judge(exam, name, methods[name]).save(folder.score(seed, task, name))
+            except MethodError as error:
+                failed.append(str(error))
             advance(1)
         if floor_missing:
-            write_json(floor_path, noise_record(exam))
+            write_sealed(floor_path, noise_record(exam))
             advance(1)
-    return made
+    return ScoreCount(wanted - len(failed), kept, tuple(failed))
 
 
 def noise_record(exam: Exam) -> dict[str, Any]:
@@ -103,16 +138,17 @@ def noise_record(exam: Exam) -> dict[str, Any]:
     }
 
 
-def _is_current(path: Path, digest: str) -> bool:
+def _is_current(path: Path, digest: str, fingerprint: str) -> bool:
     try:
-        return path.is_file() and Score.load(path).outputs == digest
+        score = Score.load(path) if path.is_file() else None
     except (FileFormatError, TypeError):
         return False
+    return score is not None and (score.outputs, score.facts.get("code", "")) == (digest, fingerprint)
 
 
 def _is_current_floor(path: Path, digest: str) -> bool:
     try:
-        record = read_json(path) if path.is_file() else None
+        record = read_sealed(path) if path.is_file() else None
     except FileFormatError:
         return False
     return isinstance(record, dict) and set(record) == NOISE_KEYS and record["outputs"] == digest

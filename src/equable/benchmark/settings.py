@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +12,7 @@ from equable.benchmark.toml import dump_toml, flatten
 COUNT = Annotated[int, Field(ge=1)]
 SHARE = Annotated[float, Field(gt=0, lt=1)]
 SEED = Annotated[int, Field(ge=0, lt=2**32)]
+PLAIN = bool | int | float | str
 
 
 class _Section(BaseModel):
@@ -66,6 +67,19 @@ class ScoreSettings(_Section):
     n_bootstrap: Annotated[int, Field(ge=0)]
 
 
+class MethodSettings(_Section):
+    """A method of the user's own, ``[methods.<name>]``; see `equable.benchmark.own`."""
+
+    #: ``file.py:Class`` or ``package.module:Class``.
+    calibrator: Annotated[str, Field(pattern=r"^[^:].*:[^\W\d]\w*$")]
+    rows: Literal["current", "calibration_buffer", "perturbed"] = "calibration_buffer"
+    label: Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    #: What the class is made with.
+    settings: dict[str, PLAIN | list[PLAIN]] = {}
+    #: Of the file that defines the class, when the run was last started or scored.
+    sha256: str = ""
+
+
 class Config(_Section):
     """All settings of a run, resolved; see ``presets/default.toml`` for what each means."""
 
@@ -77,10 +91,14 @@ class Config(_Section):
     network: NetworkSettings
     training: TrainingSettings
     score: ScoreSettings
+    methods: dict[str, MethodSettings] = {}
 
     def flat(self) -> dict[str, Any]:
-        """Dotted key → value, in the order of ``default.toml``."""
-        return flatten(self.model_dump())
+        """Dotted key → value of all that makes the experiment, in the order of ``default.toml``.
+
+        Methods of the user's own are left out: they come and go without any training.
+        """
+        return flatten(self.model_dump(exclude={"methods"}))
 
     def to_toml(self) -> str:
         """The text of ``config.toml``; equal settings give equal text."""
@@ -89,3 +107,7 @@ class Config(_Section):
     def with_seeds(self, seeds: Sequence[int]) -> Config:
         """The same settings with other seeds."""
         return self.model_copy(update={"seeds": list(seeds)})
+
+    def with_methods(self, methods: Mapping[str, MethodSettings]) -> Config:
+        """The same settings with these methods added, or in the place of those of the same name."""
+        return self.model_copy(update={"methods": {**self.methods, **methods}})

@@ -12,7 +12,7 @@ import numpy as np
 from equable.errors import FileFormatError
 from equable.outputs import Outputs
 from equable.scenarios.memories import calibration_rows
-from equable.storage import read_json
+from equable.storage import read_sealed
 
 #: The calibration sets a method can be fitted on; "test" is for bounds alone.
 Rows = Literal["none", "current", "calibration_buffer", "perturbed", "validation", "test"]
@@ -46,7 +46,7 @@ class Step:
 
 def load_step(folder: Path) -> Step:
     """Read ``task-<t>/`` as training wrote it."""
-    facts = read_json(folder / "done.json")
+    facts = read_sealed(folder / "done.json")
     validation, test = Outputs.load(folder / "validation.npz"), Outputs.load(folder / "test.npz")
     perturbed = folder / "perturbed.npz"
     for name, outputs in (("validation", validation), ("test", test)):

@@ -5,12 +5,14 @@
     config.toml         resolved settings        environment.json    versions, commit, hardware
     seed-0/task-3/      what training wrote      scores/             one JSON file per (seed, task, method)
     ablations/          one JSON file each       regimes/            one JSON file per seed
+    cells/              journal and log a seed   lock.json           who works here at this moment
     tables/ figures/    report.html
 """
 
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +20,11 @@ from typing import Any
 
 from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
+from equable.benchmark.lock import LOCK
 from equable.benchmark.settings import Config
+from equable.benchmark.toml import flatten
 from equable.errors import ConfigError, FileFormatError
-from equable.storage import read_json, sha256_of, write_json, write_text
+from equable.storage import read_json, read_sealed, sha256_of, write_json, write_text
 
 #: Where a run happens and how often, not what it is: free to change when a run is resumed.
 FREE_KEYS = ("seeds", "data.data_dir", "training.device", "training.threads")
@@ -81,23 +85,46 @@ class RunFolder:
 def start_run(path: Path, config: Config) -> RunFolder:
     """Begin a run in `path`, or take up the one there if its settings are the same.
 
-    Seeds may be added; other settings may not change, and the difference is shown.
+    Seeds and methods of the user's own may be added; other settings may not change, and the difference is
+    shown.
     """
     folder = RunFolder(path)
     if folder.config_path.exists():
-        stored = folder.config()
+        stored = _stored_config(folder, config)
         changed = differences(stored, config)
         if changed:
             raise ConfigError(
                 f"{path} was started with other settings: {'; '.join(changed)} (stored → given). "
                 "Give the same settings, or another --out"
             )
-        config = stored.with_seeds(sorted({*stored.seeds, *config.seeds}))
-    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(f"{path} must be new, empty or a run folder; it holds other files")
+        config = stored.with_seeds(sorted({*stored.seeds, *config.seeds})).with_methods(config.methods)
+    else:
+        require_empty(path, "a run folder")
     _write_if_new(folder.config_path, config.to_toml())
     _record_environment(path / "environment.json")
     return folder
+
+
+def require_empty(path: Path, kind: str, but: Iterable[str] = ()) -> None:
+    """Refuse a folder that holds anything besides the lock and these names."""
+    if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - {LOCK, *but}):
+        raise ConfigError(f"{path} must be new, empty or {kind}; it holds other files")
+
+
+def _stored_config(folder: RunFolder, given: Config) -> Config:
+    """The settings of the run; those given now, where ``config.toml`` is damaged.
+
+    Every task's ``done.json`` says by what it was made, so training refuses other settings even then.
+    """
+    text = folder.config_path.read_text(encoding="utf-8", errors="replace")
+    try:
+        whole = set(flatten(tomllib.loads(text))) >= set(given.flat())
+    except tomllib.TOMLDecodeError:
+        whole = False
+    if whole:
+        return folder.config()
+    found = [int(p.name.removeprefix("seed-")) for p in folder.path.glob("seed-*")]
+    return given.with_seeds(sorted({*found, *given.seeds}))
 
 
 def open_run(path: Path) -> RunFolder:
@@ -128,10 +155,13 @@ def _write_if_new(path: Path, text: str) -> None:
 def _record_environment(path: Path) -> None:
     """Where the run was started, and under ``also`` every other place that continued it."""
     here = describe_environment()
-    if not path.exists():
+    try:
+        stored = read_json(path) if path.exists() else None
+    except FileFormatError:
+        stored = None
+    if not isinstance(stored, dict):
         write_json(path, {**here, "also": []})
         return
-    stored = read_json(path)
     also = stored.pop("also", [])
     if here not in (stored, *also):
         write_json(path, {**stored, "also": [*also, here]})
@@ -142,7 +172,7 @@ def outputs_digest(folder: Path) -> str:
 
     A file that differs from what ``done.json`` says of it is damaged: a `FileFormatError`.
     """
-    known = read_json(folder / "done.json").get("files", {})
+    known = read_sealed(folder / "done.json").get("files", {})
     digest = hashlib.sha256()
     for name in OUTPUT_FILES:
         found = file_digest(folder / name)

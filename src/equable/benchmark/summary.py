@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import NormalDist
 
-from equable.benchmark.results import Results, method_of
+from equable.benchmark.results import Results
 
 # Always spoken of: ARC, the paper's method, and the two with one temperature for all tasks, whose harm it is
 # about.
@@ -57,8 +57,8 @@ def summarise(results: Results) -> list[str]:
     without a bootstrap the words claim no more than the direction.
     """
     best = best_ranked(results)
-    others = [m for m in dict.fromkeys([_safest(results), *COMPARED]) if m in results.ranked and m != best]
-    others = [m for m in others if m != "uncalibrated"]
+    spoken = dict.fromkeys([_safest(results), *COMPARED, *results.own])
+    others = [m for m in spoken if m in results.ranked and m not in (best, "uncalibrated")]
     idle = [m for m in others if _is_idle(results, m)]
     sentences = [_headline(results, best), *(_headline(results, m) for m in others if m not in idle)]
     sentences += [_idle_words(results, idle), _headroom(results), _caveat(results)]
@@ -80,7 +80,7 @@ def _is_idle(results: Results, method: str) -> bool:
 def _idle_words(results: Results, methods: Sequence[str]) -> str:
     if not methods:
         return ""
-    names = _and([method_of(m).label for m in methods])
+    names = _and([results.label(m) for m in methods])
     values = _and([_points(_mean(results, m, "average_ece")) for m in methods])
     return f"{names} {'does' if len(methods) == 1 else 'do'} nothing beyond noise ({values} %)."
 
@@ -90,7 +90,7 @@ def _and(words: Sequence[str]) -> str:
 
 
 def _headline(results: Results, method: str) -> str:
-    label = method_of(method).label
+    label = results.label(method)
     before, after = (_points(_mean(results, m, "average_ece")) for m in ("uncalibrated", method))
     if method == "uncalibrated":
         return f"No method lowers the average ECE of the uncalibrated network, {before} %."

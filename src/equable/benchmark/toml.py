@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from equable.errors import ConfigError
+
+MAX_DEPTH = 8
 
 
 def read_preset(name: str) -> str:
@@ -20,7 +23,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
     """The tables of a TOML text."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
         raise ConfigError(f"{where} must be TOML: {error}") from error
 
 
@@ -34,7 +37,7 @@ def parse_value(text: str, where: str) -> Any:
     """
     try:
         values = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         if text.strip() and not set(text) & set("\"'[]{}=\n"):
             return text.strip()
         raise ConfigError(f"{where} must be a TOML value; got {text!r}: {error}") from error
@@ -52,6 +55,8 @@ def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     {'seeds': [0], 'network.nf': 20}
     """
     flat: dict[str, Any] = {}
+    if prefix.count(".") > MAX_DEPTH:
+        raise ConfigError(f"settings must be tables at most {MAX_DEPTH} deep; got {prefix:.100}")
     for key, value in tables.items():
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{key}.")
@@ -73,7 +78,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dump_toml(tables: Mapping[str, Any]) -> str:
-    """TOML of plain values and one level of tables.
+    """TOML of plain values and tables of them; a table that holds nothing is left out.
 
     Examples
     --------
@@ -83,11 +88,22 @@ def dump_toml(tables: Mapping[str, Any]) -> str:
     [network]
     nf = 20
     """
-    lines = [f"{key} = {_value(value)}" for key, value in tables.items() if not isinstance(value, Mapping)]
-    for name, table in tables.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
-    return "\n".join(lines) + "\n"
+    return "\n".join(_lines(tables, "")).lstrip("\n") + "\n"
+
+
+def _lines(table: Mapping[str, Any], name: str) -> list[str]:
+    plain = [
+        f"{_key(key)} = {_value(value)}" for key, value in table.items() if not isinstance(value, Mapping)
+    ]
+    lines = ["", f"[{name}]", *plain] if name and plain else plain
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            lines += _lines(value, f"{name}.{_key(key)}" if name else _key(key))
+    return lines
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
 
 
 def _value(value: Any) -> str:

@@ -14,9 +14,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray, as_labels, as_matrix, as_weights, refuse_probabilities
-from equable.calibrators.solvers import softmax
-from equable.errors import InputError, NotFittedError
+from equable.arrays import (
+    SUSPICIOUS_ROWS,
+    FloatArray,
+    IntArray,
+    as_labels,
+    as_matrix,
+    as_weights,
+    refuse_probabilities,
+)
+from equable.calibrators.shifted import softmax
+from equable.errors import InputError, NotFittedError, UnsupportedError
 from equable.outputs import Outputs
 
 
@@ -113,7 +121,7 @@ class Calibrator:
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         """The temperature of each row, (N,)."""
-        raise NotImplementedError
+        raise UnsupportedError(f"{type(self).__name__} has no temperature: it writes no _temperatures")
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         return softmax(rows.logits, self._temperatures(rows), out)
@@ -179,6 +187,7 @@ class Calibrator:
                 f"logits must have the {self.n_classes_} columns seen at fit; got {rows.n_classes}. "
                 "Fit again when the classifier has learnt new classes"
             )
+        refuse_probabilities(rows.logits, SUSPICIOUS_ROWS)
         if self.needs_features and rows.features is None:
             raise InputError(f"{type(self).__name__} needs features=, (N, D), to calibrate; got None")
         return rows

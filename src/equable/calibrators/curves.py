@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.solvers import LOG_BOUNDS, Loss, ShiftedRows, lbfgs, loss_and_slope
+from equable.calibrators.shifted import ShiftedRows
+from equable.calibrators.solvers import LOG_BOUNDS, Loss, lbfgs, loss_and_slope
 
 GRID_POINTS = 65
 N_FOLDS = 5

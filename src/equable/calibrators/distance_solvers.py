@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
+from equable.calibrators.shifted import ShiftedRows
 from equable.calibrators.solvers import (
     LOG_BOUNDS,
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
-    ShiftedRows,
     brier_curves,
     canonical_order,
     lbfgs,

@@ -10,7 +10,8 @@ import numpy as np
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
 from equable.calibrators.settings import require_shares, require_temperatures
-from equable.calibrators.solvers import brier_temperature, softmax, warn_if_bound
+from equable.calibrators.shifted import softmax
+from equable.calibrators.solvers import brier_temperature, warn_if_bound
 from equable.errors import UnsupportedError
 from equable.outputs import Outputs
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE, ShiftedRows, lbfgs, nll_temperature
+from equable.calibrators.shifted import ShiftedRows
+from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE, lbfgs, nll_temperature
 
 RIDGE = 1e-3
 TOLERANCE = 1e-6

@@ -11,10 +11,10 @@ import numpy as np
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
 from equable.calibrators.settings import require_count
+from equable.calibrators.shifted import ShiftedRows
 from equable.calibrators.solvers import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
-    ShiftedRows,
     brier_temperature,
     canonical_order,
     lbfgs,

@@ -44,6 +44,8 @@ class Stream:
     def __init__(self, calibrator: Calibrator, window: int = 256) -> None:
         if not isinstance(window, int) or isinstance(window, bool) or window < 1:
             raise InputError(f"window must be a whole number ≥ 1; got {window!r}")
+        if not isinstance(calibrator, Calibrator):
+            raise InputError(f"calibrator must be a fitted calibrator of equable; got {calibrator!r:.100}")
         if not calibrator.__sklearn_is_fitted__():
             raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it serves a stream")
         self.calibrator = calibrator
@@ -91,9 +93,17 @@ class Stream:
             raise FileFormatError(
                 f"{path} must be a saved Stream; it holds a calibrator alone: use equable.load"
             )
-        stream = cls(calibrator, int(extras["window_length"][0]))
-        if "window_logits" in extras:
-            stream._recent = Outputs(extras["window_logits"], features=extras.get("window_features"))
+        length, rows = extras["window_length"], extras.get("window_logits")
+        if length.shape != (1,) or not np.isfinite(length).all():
+            raise FileFormatError(f"{path}: window_length must be one finite number; got {length!r:.100}")
+        try:
+            stream = cls(calibrator, int(length[0]))
+            if rows is not None:
+                stream._recent = Outputs(rows, features=extras.get("window_features"))
+        except InputError as error:
+            raise FileFormatError(f"{path}: {error}") from error
+        if stream._recent is not None and stream._recent.n_classes != calibrator.n_classes_:
+            raise FileFormatError(f"{path}: window_logits must have {calibrator.n_classes_} columns")
         return stream
 
 
@@ -112,5 +122,10 @@ def _join(first: Outputs, second: Outputs) -> Outputs:
         )
     features = None
     if first.features is not None and second.features is not None:
+        if second.features.shape[1] != first.features.shape[1]:
+            raise InputError(
+                f"features must keep the stream's {first.features.shape[1]} columns; "
+                f"got {second.features.shape[1]}"
+            )
         features = np.concatenate([first.features, second.features])
     return Outputs(np.concatenate([first.logits, second.logits]), features=features)

@@ -1,13 +1,26 @@
-"""Commands of the benchmark: demo, run, score, ablate, regimes, report."""
+"""Commands of the benchmark: demo, run, status, score, ablate, regimes, report."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_json
+from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_json, print_rows
+
+if TYPE_CHECKING:
+    from equable.benchmark.run import RunResult
+
+Method = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        metavar="[NAME=]FILE.py:CLASS",
+        help="A calibrator of your own, fitted on the calibration buffer; the file is run. May be repeated.",
+    ),
+]
 
 
 @app.command(epilog="Example: equable demo --out my-demo")
@@ -25,10 +38,13 @@ def demo(out: Out = Path("equable-demo")) -> None:
 
 @app.command(
     epilog="Examples: equable run cifar10 --seeds 0-2 · equable run bloodcell-rebuilt --data bloodcell28.npz "
-    "· equable run my.toml --set training.max_epochs=5"
+    "· equable run my.toml --set training.max_epochs=5 · equable run grid.toml --jobs 4 "
+    "· equable run grid.toml --dask tcp://127.0.0.1:8786"
 )
 def run(
-    what: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml|RUN", help="What to run, or to take up.")],
+    what: Annotated[
+        str, typer.Argument(metavar="PRESET|FILE.toml|GRID.toml|RUN", help="What to run, or to take up.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder of the run; default: runs/<name of the preset>."),
@@ -41,42 +57,113 @@ def run(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, as in default.toml; may be repeated.")
     ] = None,
+    method: Method = None,
     jobs: Jobs = 1,
+    dask: Annotated[
+        str | None, typer.Option("--dask", metavar="ADDRESS", help="Send the cells to this Dask scheduler.")
+    ] = None,
+    tries: Annotated[
+        int, typer.Option("--tries", min=1, help="Deaths of a cell's process before it is given up.")
+    ] = 3,
     json: Json = False,
 ) -> None:
     """Train → score → regimes → report. Stops anywhere; the same command resumes."""
     from equable.benchmark.config import load_config
+    from equable.benchmark.grid import FILE, is_grid, load_grid
     from equable.benchmark.run import run as run_all
+    from equable.benchmark.run import run_grid
+    from equable.benchmark.spread import Place
 
-    if (Path(what) / "config.toml").is_file():
-        what, out = str(Path(what) / "config.toml"), out or Path(what)
-    config = load_config(what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds)
-    target = out or Path("runs") / Path(what).stem
-    result = run_all(config, target, jobs=jobs, progress=False if json else None)
+    for name in ("config.toml", FILE):
+        if (Path(what) / name).is_file():
+            what, out = str(Path(what) / name), out or Path(what)
+    target, place = out or Path("runs") / Path(what).stem, Place(jobs, dask, tries)
+    progress = False if json else None
+    if is_grid(Path(what)):
+        if data is not None or method:
+            raise typer.BadParameter(
+                "a grid names its data and methods itself", param_hint="--data, --method"
+            )
+        grid = load_grid(Path(what), data_dir=data_dir, settings=set_ or (), seeds=seeds)
+        _tell_run(run_grid(grid, target, place=place, progress=progress), json)
+        return
+    config = load_config(
+        what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds, methods=method or ()
+    )
+    _tell_run(run_all(config, target, place=place, progress=progress), json)
+
+
+def _tell_run(result: RunResult, json: bool) -> None:
+    """The tables, the page, and last what failed and where its log is; exit code 1 if anything did."""
+    path, lost = result.folder.path, result.report is None
     if json:
-        print_json(
-            {"folder": target, "report": result.report, "scores": vars(result.scores), **_summary(target)}
-        )
-    else:
-        _print_table(target)
+        table = {} if lost else _summary(path) if result.runs == (result.folder,) else _summaries(result)
+        facts = {"scores": vars(result.scores), "failed": [vars(f) for f in result.failed]}
+        print_json({"folder": path, "report": result.report, "deaths": result.deaths, **facts, **table})
+    elif not lost:
+        for folder in result.runs:
+            if any(folder.scores.glob("*.json")):
+                _print_table(folder.path)
         typer.echo(f"\nOpen the page: {result.report}")
+    for failure in result.failed:
+        where = f"{failure.run.name} seed {failure.seed}"
+        typer.echo(f"equable: {where} failed: {failure.error}; its log: {failure.log}", err=True)
+    _tell_failures(result.scores.failed)
+    if result.failed:
+        typer.echo("equable: everything else is done; the same command tries these again", err=True)
+        raise typer.Exit(1)
 
 
-@app.command(epilog="Example: equable score runs/cifar10")
+@app.command(epilog="Examples: equable status runs/cifar10 · equable status runs/grid --json")
+def status(run: Run, json: Json = False) -> None:
+    """What of a run or a grid is done, running, failed or missing."""
+    from equable.benchmark.status import count_states
+    from equable.benchmark.status import status as read_status
+
+    cells = read_status(run)
+    counts = count_states(cells)
+    if json:
+        print_json({"folder": run, **counts, "cells": [vars(cell) for cell in cells]})
+        return
+    rows = [
+        {
+            "run": cell.run,
+            "seed": cell.seed,
+            "state": cell.state,
+            "tasks": f"{cell.tasks}/{cell.of_tasks}",
+            "scores": f"{cell.scores}/{cell.of_scores}",
+            "deaths": cell.deaths or "",
+        }
+        for cell in cells
+    ]
+    print_rows(("run", "seed", "state", "tasks", "scores", "deaths"), rows)
+    typer.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
+    for cell in cells:
+        if cell.state == "failed":
+            typer.echo(f"{cell.run} seed {cell.seed}: {cell.error}; its log: {cell.log}")
+
+
+@app.command(epilog="Examples: equable score runs/cifar10 · equable score runs/cifar10 --method mine.py:Mine")
 def score(
-    run: Run, jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1)] = None, json: Json = False
+    run: Run,
+    method: Method = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1)] = None,
+    json: Json = False,
 ) -> None:
     """Score stored outputs with every method: no training; what is scored already stays."""
     from equable.benchmark.executors import cpu_count
-    from equable.benchmark.score import score_run
+    from equable.benchmark.score import add_methods, score_run
     from equable.benchmark.store import open_run
 
+    if method:
+        add_methods(open_run(run), method)
     counts = score_run(open_run(run), jobs=jobs or cpu_count(), progress=False if json else None)
     if json:
         print_json({"folder": run, "scores": vars(counts), **_summary(run)})
     else:
         _print_table(run)
         typer.echo(f"\n{counts.made} scores made, {counts.kept} kept")
+    _tell_failures(counts.failed)
 
 
 @app.command(epilog="Example: equable ablate runs/cifar10")
@@ -116,15 +203,27 @@ def report(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tables, figures and the page of one run, or the comparison of several, from their scores."""
+    """Tables, figures and the page of one run, or the comparison of several or a grid, from their scores."""
+    from equable.benchmark.grid import run_folders
     from equable.benchmark.run import write_report
-    from equable.benchmark.store import open_run
 
-    page = write_report([open_run(path).path for path in runs], out)
+    if len(runs) == 1 and not (runs[0] / "config.toml").is_file():
+        out = out or runs[0]  # a grid's report lies in its own folder
+    page = write_report([folder for path in runs for folder in run_folders(path)], out)
     if json:
         print_json({"report": page})
     else:
         typer.echo(f"Open the page: {page}")
+
+
+def _tell_failures(failed: Sequence[str]) -> None:
+    """What methods of the user's own failed at; everything else is stored and shown by now."""
+    for message in failed[:5]:
+        typer.echo(f"equable: {message}", err=True)
+    if failed[5:]:
+        typer.echo(f"equable: and {len(failed) - 5} more failures", err=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _print_table(run: Path) -> None:
@@ -133,6 +232,12 @@ def _print_table(run: Path) -> None:
     from equable.benchmark.tables import terminal_table
 
     Console().print(terminal_table(run))
+
+
+def _summaries(result: RunResult) -> dict[str, Any]:
+    """The same for each run of a grid that has scores."""
+    scored = [folder.path for folder in result.runs if any(folder.scores.glob("*.json"))]
+    return {"runs": {path.name: _summary(path) for path in scored}}
 
 
 def _summary(run: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from equable.arrays import IntArray
 from equable.calibrators import Calibrator
-from equable.calibrators.solvers import softmax
+from equable.calibrators.shifted import softmax
 from equable.errors import InputError, NotFittedError
 from equable.integrations.torch import collect
 from equable.metrics import TaskComparison, compare_tasks

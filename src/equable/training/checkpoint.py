@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,20 +21,35 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
     """Write tensors and JSON-able facts to `path`, whole or not at all."""
     # safetensors stores plain row-major memory: channels_last weights are copied into it.
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # One entry: safetensors writes several in any order, and the same weights shall make the same bytes.
+    text = json.dumps({**facts, "sha256": _digest(plain, facts)}, sort_keys=True)
     with atomic_path(path) as temporary:
-        save_file(plain, temporary, metadata={"facts": json.dumps(dict(facts), sort_keys=True)})
+        save_file(plain, temporary, metadata={"facts": text})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` wrote."""
     try:
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})["facts"])
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+            facts: dict[str, Any] = json.loads((file.metadata() or {})["facts"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, KeyError, ValueError) as error:
         raise FileFormatError(
             f"{path} must be a file of equable's training; it is damaged or foreign: {error}"
         ) from error
+    # Files of earlier versions have no digest.
+    if facts.pop("sha256", None) not in (None, _digest(tensors, facts)):
+        raise FileFormatError(f"{path} must be as it was written; its SHA-256 differs")
+    return tensors, facts
+
+
+def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> str:
+    """SHA-256 of names, types, shapes and bytes; safetensors notices a missing byte, not a changed one."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def load_weights(network: nn.Module, weights: Mapping[str, Tensor], where: object) -> None:

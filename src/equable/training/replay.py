@@ -17,6 +17,7 @@ Which epoch's weights a task keeps (`ReplaySettings.early_stopping`):
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tqdm import tqdm
 
 from equable.arrays import IntArray
-from equable.errors import ConfigError
+from equable.errors import ConfigError, FileFormatError
 from equable.scenarios.tasks import Scenario
 from equable.training.checkpoint import load_tensors, load_weights, prefixed, save_tensors, under
 from equable.training.images import Images
@@ -254,7 +255,8 @@ def train_task(
     """
     trainer = TaskTrainer(network, images, scenario, index, memory_rows, settings, seed)
     if checkpoint is not None and checkpoint.exists():
-        trainer.restore(checkpoint, stamp)
+        with suppress(FileFormatError):  # a damaged one costs its epochs, to the same bits
+            trainer.restore(checkpoint, stamp)
     per_epoch, done = trainer.images_per_epoch(), len(trainer.progress.epochs)
     bar = tqdm(
         total=settings.max_epochs * per_epoch,

@@ -27,7 +27,7 @@ from equable.errors import ConfigError, FileFormatError
 from equable.outputs import Outputs
 from equable.scenarios.memories import CalibrationBuffer, ReplayMemory
 from equable.scenarios.tasks import Scenario
-from equable.storage import read_json, sha256_of, write_json, write_npz
+from equable.storage import read_sealed, sha256_of, write_npz, write_sealed
 from equable.training.checkpoint import load_tensors, load_weights, save_tensors
 from equable.training.collect import collect_tests, collect_validation
 from equable.training.images import Images
@@ -152,16 +152,16 @@ def _do_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[
         made = _write_files(run, index, folder, missing if facts else FILES, trained)
         files = {name: sha256_of(folder / name) for name in FILES}
         if facts is None or facts.get("files") != files:
-            write_json(folder / DONE, made | (facts or {}) | {"files": files})
+            write_sealed(folder / DONE, made | (facts or {}) | {"files": files})
     (folder / "epoch.safetensors").unlink(missing_ok=True)
-    written: dict[str, Any] = read_json(folder / DONE)  # the same types as when it is read on resumption
+    written: dict[str, Any] = read_sealed(folder / DONE)  # the same types as when it is read on resumption
     return written
 
 
 def _read_done(run: Run, folder: Path) -> dict[str, Any] | None:
     """The facts of a finished task; None where they are missing or damaged."""
     try:
-        facts = read_json(folder / DONE) if (folder / DONE).exists() else None
+        facts = read_sealed(folder / DONE) if (folder / DONE).exists() else None
     except FileFormatError:
         return None
     if not isinstance(facts, dict):

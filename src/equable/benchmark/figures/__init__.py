@@ -27,7 +27,7 @@ from equable.benchmark.figures.words import (
     say_runtime,
     say_worst,
 )
-from equable.benchmark.results import Results, method_of
+from equable.benchmark.results import Results
 from equable.benchmark.tables.costs import ABLATION_TITLES, ablation_names, has_numbers
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def build_plots(run: Results) -> list[Plot]:
 
 def _reliability(run: Results, method: str) -> Plot:
     caption = (
-        f"Reliability of each task before and after {method_of(method).label}. On the dashed line confidence "
+        f"Reliability of each task before and after {run.label(method)}. On the dashed line confidence "
         "is accuracy; a dot's area is its share of the rows; the title gives ECE before → after."
     )
     name = f"reliability_{method}"

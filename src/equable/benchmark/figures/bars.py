@@ -9,7 +9,7 @@ import numpy as np
 
 from equable.benchmark import paper
 from equable.benchmark.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SKY, look, new_figure
-from equable.benchmark.results import Results, Spread, method_of
+from equable.benchmark.results import Results, Spread
 from equable.benchmark.tables.costs import (
     PARTS,
     ablation_methods,
@@ -65,7 +65,7 @@ def draw_ablation(run: Results, name: str) -> Figure:
             linestyle=line,
             capsize=2.5,
             elinewidth=1,
-            label=method_of(method).label,
+            label=run.label(method),
         )
         axes.set_xticks(list(values))
     printed = {s: p for s in values if (p := paper.printed_ablation(name, run.paper, s)) is not None}
@@ -115,7 +115,7 @@ def draw_runtime(run: Results) -> Figure:
         axes.annotate(
             text, (total, row), (4, 0), textcoords="offset points", va="center", fontsize=8.5, color=INK
         )
-    axes.set_yticks(range(len(methods)), [method_of(m).label for m in methods])
+    axes.set_yticks(range(len(methods)), [run.label(m) for m in methods])
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.invert_yaxis()

@@ -10,7 +10,7 @@ import numpy as np
 from equable.arrays import FloatArray
 from equable.benchmark.figures.style import BLUE, MUTED, PAPER, VERMILION, look, new_figure
 from equable.benchmark.records import Score
-from equable.benchmark.results import Results, method_of
+from equable.benchmark.results import Results
 from equable.benchmark.summary import best_ranked
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ TICKS = ([0, 0.5, 1], ["0", "50", "100"])
 
 
 def chosen_methods(run: Results) -> list[str]:
-    """The best ranked method, then ARC, DATS and RC: what the curves are drawn for."""
+    """The best ranked method, then ARC, DATS, RC and the user's own: what the curves are drawn for."""
     best = best_ranked(run)
-    names = dict.fromkeys([best, "arc", "dats", "rc"])
+    names = dict.fromkeys([best, "arc", "dats", "rc", *run.own])
     return [name for name in names if name in run.ranked and name != "uncalibrated"]
 
 
@@ -62,7 +62,7 @@ def draw_reliability(run: Results, method: str) -> Figure:
     figure, panels = _grid(tasks, 1.45)
     sides = (
         ("uncalibrated", VERMILION, "s", PAPER, "before"),
-        (method, BLUE, "o", BLUE, f"after {method_of(method).label}"),
+        (method, BLUE, "o", BLUE, f"after {run.label(method)}"),
     )
     for task, axes in enumerate(panels):
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle="--")
@@ -102,7 +102,7 @@ def draw_referral(run: Results) -> Figure:
         for method in ("uncalibrated", *chosen_methods(run)):
             style = look(method)
             error = 100 * mean_referral(run.at(method), index)
-            label = method_of(method).label
+            label = run.label(method)
             axes.plot(100 * (1 - SHARES), error, color=style.color, linestyle=style.line, label=label)
         axes.set_xticks([0, 50, 100])
         axes.grid(axis="y")

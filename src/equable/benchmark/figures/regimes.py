@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from equable.benchmark.figures.style import PAPER, look, new_figure
 from equable.benchmark.regimes import WHOLE
-from equable.benchmark.results import Results, method_of
+from equable.benchmark.results import Results
 from equable.benchmark.tables.model import number
 from equable.benchmark.tables.regimes import (
     REGIMES,
@@ -30,7 +30,7 @@ SQUASHES = 1.35
 
 def drawn_methods(run: Results) -> tuple[list[str], list[str]]:
     """Methods with a line, and those whose flat line would squash the others."""
-    methods = [m for m in DRAWN if m in arriving_methods(run)]
+    methods = [m for m in (*DRAWN, *run.own) if m in arriving_methods(run)]
     flat = [m for m in methods if takes_no_notice(run, m)]
     reached = [highest(run, m) for m in methods if m not in flat or m == "rc"]
     above = [m for m in flat if reached and highest(run, m) > SQUASHES * max(reached)]
@@ -46,13 +46,16 @@ def highest(run: Results, method: str) -> float:
 def caption(run: Results) -> str:
     """What is drawn, and what is not."""
     _, above = drawn_methods(run)
-    told = ", ".join(f"{method_of(m).label} at {number(highest(run, m), 1)} %" for m in above)
+    told = ", ".join(f"{run.label(m)} at {number(highest(run, m), 1)} %" for m in above)
     whiskers = " Whiskers: standard deviation over seeds." if len(run.seeds) > 1 else ""
+    streamed = any(regime == "stream" for regime, _ in arrivals(run))
+    served = (
+        "; hollow points are that stream served 8 rows at a time beside its recent past" if streamed else ""
+    )
     left_out = f" Above the axis: {told}." if told else ""
     return (
         "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a "
-        "stretch of a stream that drifts from task to task; hollow points are that stream served 8 rows at a "
-        f"time beside its recent past.{whiskers} A flat line takes no notice "
+        f"stretch of a stream that drifts from task to task{served}.{whiskers} A flat line takes no notice "
         f"of batches; TS, ETS and PTS are such and stand in the table alone.{left_out}"
     )
 
@@ -69,7 +72,7 @@ def draw_regimes(run: Results) -> Figure:
         stream = [way for way in arrivals(run) if way[0] == "stream"] if regime == "drift" else []
         for method in flat:
             color, _, line = look(method)
-            panel.axhline(highest(run, method), color=color, linestyle=line, label=method_of(method).label)
+            panel.axhline(highest(run, method), color=color, linestyle=line, label=run.label(method))
         for place, method in enumerate(aware):
             dodge = 0.09 * (place - (len(aware) - 1) / 2)
             _draw_line(panel, run, method, ways, dodge)
@@ -103,7 +106,7 @@ def _draw_line(
         markerfacecolor=PAPER if alone else color,
         linestyle="none" if alone else line,
         elinewidth=0.7,
-        label="_" if alone else method_of(method).label,
+        label="_" if alone else run.label(method),
     )
 
 
@@ -116,7 +119,7 @@ def say_regimes(run: Results) -> str:
     """Average ECE of each drawn method in each way of arriving."""
     parts = []
     for method in drawn_methods(run)[0]:
-        label = method_of(method).label
+        label = run.label(method)
         if takes_no_notice(run, method):
             parts.append(f"{label}: {number(highest(run, method), 1)} % however rows arrive")
             continue

@@ -20,7 +20,7 @@ from equable.benchmark.figures.style import (
     task_axis,
     temperature_axis,
 )
-from equable.benchmark.results import Results, Spread, method_of
+from equable.benchmark.results import Results, Spread
 from equable.benchmark.summary import best_ranked
 from equable.benchmark.tables.comparison import run_names
 from equable.benchmark.tables.model import number
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def worst_changes(run: Results) -> dict[str, Spread]:
     """Label → maxΔECE of each ranked method but the uncalibrated."""
     found = {m: run.metric(m, "max_delta_ece") for m in run.ranked if m != "uncalibrated"}
-    return {method_of(m).label: value for m, value in found.items() if value is not None}
+    return {run.label(m): value for m, value in found.items() if value is not None}
 
 
 def draw_worst(runs: Sequence[Results]) -> Figure:
@@ -90,7 +90,7 @@ def draw_confidence(run: Results) -> Figure:
     best = best_ranked(run)
     if best != "uncalibrated":
         after = 100 * run.listed(best, lambda s: s.confidence)
-        lines.append((f"confidence, {method_of(best).label}", after, look(best)))
+        lines.append((f"confidence, {run.label(best)}", after, look(best)))
     for name, values, style in lines:
         _band(axes, x, values, name, style.color, style.marker, style.line)
     task_axis(axes, len(x))
@@ -165,7 +165,7 @@ def draw_learned_temperature(run: Results) -> Figure | None:
             alpha=0.35 if ideal else 1,
             zorder=1 if ideal else 3,
         )
-        ends.append((x[-1], mean[-1], "ideal" if ideal else method_of(method).label, color))
+        ends.append((x[-1], mean[-1], "ideal" if ideal else run.label(method), color))
     temperature_axis(axes, np.concatenate([values.mean(axis=0) for values in found.values()]).tolist())
     task_axis(axes, len(x))
     label_ends(axes, ends)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from equable.benchmark.figures.tasks import temperatures_by_method, worst_changes
-from equable.benchmark.results import Results, Spread, method_of
+from equable.benchmark.results import Results, Spread
 from equable.benchmark.tables.comparison import run_names
 from equable.benchmark.tables.costs import ablation_values, setting_name, summed_seconds
 from equable.benchmark.tables.model import number
@@ -45,7 +45,7 @@ def say_ideal(run: Results) -> str:
 def say_learned(run: Results) -> str:
     """Temperatures of all methods."""
     found = temperatures_by_method(run)
-    parts = (f"{method_of(m).label}: {_list(values.mean(axis=0), 2)}" for m, values in found.items())
+    parts = (f"{run.label(m)}: {_list(values.mean(axis=0), 2)}" for m, values in found.items())
     return f"Temperature by task. {'; '.join(parts)}."
 
 
@@ -56,7 +56,7 @@ def say_reliability(run: Results, method: str) -> str:
         for name in ("uncalibrated", method)
     ]
     return (
-        f"Reliability diagrams, one a task. ECE before {method_of(method).label}: "
+        f"Reliability diagrams, one a task. ECE before {run.label(method)}: "
         f"{_list(sides[0])} %; after: {_list(sides[1])} %."
     )
 
@@ -66,7 +66,7 @@ def say_referral(run: Results) -> str:
     parts = []
     for method in run.ranked:
         value = run.over_seeds(method, lambda s: s.accepted[-1])
-        parts.append(f"{method_of(method).label} {number(_percent(value), 1)} %")
+        parts.append(f"{run.label(method)} {number(_percent(value), 1)} %")
     return f"Error among kept rows by share referred. Kept at 5 % error, all rows: {', '.join(parts)}."
 
 
@@ -80,5 +80,5 @@ def say_ablation(run: Results, name: str) -> str:
 def say_runtime(run: Results) -> str:
     """Total seconds of all methods."""
     totals = {m: summed_seconds(run, m, "total") for m in run.ranked if m != "uncalibrated"}
-    parts = (f"{method_of(m).label} {number(v.mean)} s" for m, v in totals.items() if v is not None)
+    parts = (f"{run.label(m)} {number(v.mean)} s" for m, v in totals.items() if v is not None)
     return f"Seconds of calibration. {', '.join(parts)}."

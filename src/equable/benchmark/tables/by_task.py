@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from equable.benchmark.results import Results, Spread, method_of, spread
+from equable.benchmark.results import Results, Spread, spread
 from equable.benchmark.tables.model import Cell, Column, Section, Table, cell, mark_best, percent
 from equable.benchmark.tables.overall import method_sections, seeds_note
 
@@ -122,7 +122,7 @@ def gain_table(results: Results) -> Table | None:
         return tuple(cell(c, accepted_gain(results, method, i)) for i, c in enumerate(columns))
 
     first, *others = method_sections(results, cells)
-    rows = tuple(row for row in first.rows if row.label != method_of("rc").label)
+    rows = tuple(row for row in first.rows if row.label != results.label("rc"))
     note = "Share accepted − share accepted with RC, of the same seed; above zero, fewer rows go to a person."
     title = "More rows accepted than with RC, at ≤ 5 % error"
     sections = (Section("", rows), *others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from equable.benchmark.results import Results, method_of
+from equable.benchmark.results import Results
 from equable.benchmark.tables.model import Cell, Row, Section, Table, cell, mark_best
 from equable.benchmark.tables.overall import AVERAGE_ECE, CHANGES, DELTA_LAST, MAX_DELTA, NLL
 
@@ -31,9 +31,8 @@ def comparison_table(runs: Sequence[Results]) -> Table:
         replace(c, key=f"{c.key}_{i}", group=name) for i, name in enumerate(names) for c in COMPARED
     )
     methods = dict.fromkeys(m for run in runs for m in run.ranked)
-    rows = tuple(
-        Row(method_of(m).label, tuple(one for run in runs for one in _cells(run, m))) for m in methods
-    )
+    labels = {m: run.label(m) for run in reversed(runs) for m in run.ranked}
+    rows = tuple(Row(labels[m], tuple(one for run in runs for one in _cells(run, m))) for m in methods)
     sections = mark_best(columns, (Section("", rows, ranked=True),))
     seeds = "; ".join(f"{name}: {len(run.seeds)}" for name, run in zip(names, runs, strict=True))
     note = f"Mean ± standard deviation over seeds after the last task. Seeds: {seeds}."

@@ -7,7 +7,7 @@ from typing import Any
 
 from equable.benchmark import paper
 from equable.benchmark.methods import METHODS
-from equable.benchmark.results import Results, Spread, method_of, spread
+from equable.benchmark.results import Results, Spread, spread
 from equable.benchmark.tables.model import Column, Row, Section, Table, cell, paper_cell
 from equable.benchmark.tables.overall import AVERAGE_ECE, DELTA_LAST, MAX_DELTA, NLL
 
@@ -24,9 +24,9 @@ def summed_seconds(results: Results, method: str, part: str) -> Spread | None:
     """Seconds of a part summed over tasks as in the paper's table; mean and std over seeds."""
     totals = []
     for seed in results.seeds:
-        steps = [results.scores.get((seed, t, method)) for t in range(results.last_task + 1)]
+        steps = [results.seconds_of(seed, t, method) for t in range(results.last_task + 1)]
         if all(step is not None for step in steps):
-            totals.append(sum(_seconds(step.seconds, part) for step in steps if step is not None))
+            totals.append(sum(_seconds(step, part) for step in steps if step is not None))
     return spread(totals)
 
 
@@ -42,7 +42,7 @@ def runtime_table(results: Results) -> Table:
     def row(method: str) -> Row:
         cells = [cell(c, summed_seconds(results, method, c.key)) for c in RUNTIME]
         cells += [paper_cell(printed[method])] if beside else []
-        return Row(method_of(method).label, tuple(cells))
+        return Row(results.label(method), tuple(cells))
 
     rows = tuple(row(m) for m in results.ranked)
     note = "Summed over all tasks; training is not in it."
@@ -131,7 +131,7 @@ def _ablation_section(
         cells = [cell(c, values[c.key].get(setting)) for c in columns]
         printed = paper.printed_ablation(name, results.paper, setting) if method == "dats" else None
         rows.append(Row(setting_name(setting), (*cells, *((paper_cell(printed),) if beside else ()))))
-    title = "" if method == "dats" else f"{method_of(method).label} on the same rows"
+    title = "" if method == "dats" else f"{results.label(method)} on the same rows"
     return Section(title, tuple(rows))
 
 

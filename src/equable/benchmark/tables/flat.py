@@ -1,4 +1,7 @@
-"""Every score in one CSV file, for other tools: fractions, nats, seconds; a line a (seed, task, method)."""
+"""Every score of one or several runs in one CSV file, for other tools: fractions, nats, seconds.
+
+A line is a (run, dataset, backbone, seed, task, method); each metric has a column.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,13 @@ BOUNDED = ("average_ece", "average_ece_change", "delta_last_ece", "max_delta_ece
 PARTS = ("forward", "fit", "apply")
 
 
-def scores_csv(results: Results) -> str:
+def scores_csv(*runs: Results) -> str:
     """All scores of all seeds, also of those unfinished; floats keep every bit."""
     ends = [f"{name}_{end}" for name in BOUNDED for end in ("low", "high")]
     heading = [
+        "run",
+        "dataset",
+        "backbone",
         "seed",
         "task",
         "method",
@@ -31,7 +37,11 @@ def scores_csv(results: Results) -> str:
         "quantile_pooled_ece",
         *(f"{p}_seconds" for p in PARTS),
     ]
-    lines = [_line(score) for _, score in sorted(results.scores.items())]
+    lines = [
+        [run.name, run.title, run.backbone, *_line(score)]
+        for run in runs
+        for _, score in sorted(run.scores.items())
+    ]
     return csv_lines([heading, *lines])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from equable.benchmark import paper
-from equable.benchmark.results import Results, method_of
+from equable.benchmark.results import Results
 from equable.benchmark.summary import average_verdict, harmed_tasks
 from equable.benchmark.tables.model import (
     Cell,
@@ -42,11 +42,11 @@ def method_sections(
 ) -> tuple[Section, ...]:
     """Methods, variants and bounds, each under its own heading; the noise floor last among the bounds."""
     others = [m for m in results.methods if m not in results.ranked]
-    bounds = [_row(results, m, cells) for m in others if method_of(m).bound]
+    bounds = [_row(results, m, cells) for m in others if results.method(m).bound]
     if floor:
         note = "the ECE that a perfectly calibrated model would show on so few rows"
         bounds.append(Row("Noise floor", tuple(floor), note))
-    variants = tuple(_row(results, m, cells) for m in others if not method_of(m).bound)
+    variants = tuple(_row(results, m, cells) for m in others if not results.method(m).bound)
     return (
         Section("", tuple(_row(results, m, cells) for m in results.ranked), ranked=True),
         Section("Variants, not ranked", variants, note=VARIANTS_NOTE),
@@ -55,7 +55,7 @@ def method_sections(
 
 
 def _row(results: Results, method: str, cells: Callable[[str], tuple[Cell, ...]]) -> Row:
-    known, n = method_of(method), len(results.at(method))
+    known, n = results.method(method), len(results.at(method))
     part = "" if n == len(results.seeds) else f" ({n} of {len(results.seeds)} seeds)"
     return Row(known.label + part, cells(method), known.note)
 
@@ -133,11 +133,11 @@ def paper_table(results: Results) -> Table | None:
     def row(method: str) -> Row:
         printed = [paper.printed_score(results.paper, method, c.key, results.backbone) for c in MAIN]
         pairs = zip(_main_cells(results, method), map(paper_cell, printed), strict=True)
-        return Row(method_of(method).label, tuple(one for pair in pairs for one in pair))
+        return Row(results.label(method), tuple(one for pair in pairs for one in pair))
 
     rows = tuple(row(m) for m in results.ranked)
     misprints = [
-        f"{method_of(key[2]).label}, {key[3]}: {wrong}."
+        f"{results.label(key[2])}, {key[3]}: {wrong}."
         for key, wrong in paper.MISPRINTS.items()
         if key[:2] == (results.backbone, results.paper)
     ]

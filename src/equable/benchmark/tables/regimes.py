@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from equable.benchmark.regimes import MEASURES, STREAM_ROWS, STREAM_WINDOW, WHOLE
-from equable.benchmark.results import Results, Spread, method_of, spread
+from equable.benchmark.results import Results, Spread, spread
 from equable.benchmark.tables.model import Cell, Column, Row, Section, Table, cell, mark_best, number
 from equable.benchmark.tables.overall import VARIANTS_NOTE, seeds_note
 
@@ -136,7 +136,7 @@ def regimes_table(results: Results) -> Table | None:
     )
 
     def row(method: str, way: Arrival) -> Row:
-        return Row(method_of(method).label, _cells(results, method, way, bootstrap))
+        return Row(results.label(method), _cells(results, method, way, bootstrap))
 
     steady = [m for m in methods if takes_no_notice(results, m)]
     always = Section("However rows arrive", tuple(row(m, ways[0]) for m in steady), ranked=True)
@@ -165,7 +165,7 @@ def arrivals_table(results: Results) -> Table | None:
 
     def row(method: str) -> Row:
         cells = (cell(c, arrival_value(results, method, way)) for c, way in zip(columns, ways, strict=True))
-        return Row(method_of(method).label, tuple(cells))
+        return Row(results.label(method), tuple(cells))
 
     ranked = Section("", tuple(row(m) for m in methods if m in results.ranked), ranked=True)
     variants = tuple(row(m) for m in methods if m not in results.ranked)

@@ -113,7 +113,7 @@ class Adaptive(Layer):
     def _warn_if_few(self, mix: Tensor) -> None:
         if torch.compiler.is_compiling():
             return
-        effective = float(1 / (mix**2 / self.class_rows).sum())
+        effective = float(1 / (mix.detach() ** 2 / self.class_rows).sum())
         if effective < FEW_ROWS:
             warnings.warn(
                 f"this batch rests on fewer than {FEW_ROWS:.0f} calibration rows ({effective:.1f}): its "

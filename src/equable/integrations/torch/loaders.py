@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from equable.arrays import as_array, as_integers
+from equable.arrays import SUSPICIOUS_ROWS, as_array, as_integers, refuse_probabilities
 from equable.errors import InputError
 from equable.integrations.torch.forward import default_layer, find_layer, run
 from equable.outputs import Outputs
@@ -75,6 +75,7 @@ def collect(
         raise InputError("loader must yield at least one batch; it yielded none")
     columns = [_joined(column) for column in zip(*parts, strict=True)]
     outputs = Outputs(columns[0], labels=columns[2], features=columns[1], tasks=columns[3])
+    refuse_probabilities(outputs.logits, SUSPICIOUS_ROWS)
     return outputs if tasks is None else _with_tasks(outputs, tasks)
 
 

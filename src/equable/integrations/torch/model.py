@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from equable.arrays import SUSPICIOUS_ROWS
 from equable.calibrators import (
     ARC,
     DATS,
@@ -18,7 +20,7 @@ from equable.calibrators import (
     TemperatureScaling,
     Uncalibrated,
 )
-from equable.errors import InputError, UnsupportedError
+from equable.errors import EvidenceWarning, InputError, UnsupportedError
 from equable.integrations.fitted import require_fitted
 from equable.integrations.torch.adaptive import Adaptive
 from equable.integrations.torch.forward import default_layer, find_layer, linear_heads, run
@@ -35,8 +37,6 @@ LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
     DATS: DistanceAware,
     ARC: Adaptive,
 }
-# Fewer rows than this can be ≥ 0 and sum to 1 by chance, though they are logits.
-SUSPICIOUS_ROWS = 8
 
 
 class Calibrated(NamedTuple):
@@ -135,13 +135,17 @@ class CalibratedModel(nn.Module):
             )
         if torch.compiler.is_compiling():
             return
+        if len(logits) == 0:
+            raise InputError(f"logits must have at least one row; got shape {tuple(logits.shape)}")
         if not logits.isfinite().all() or (features is not None and not features.isfinite().all()):
             raise InputError("logits and features must be finite; the model gave NaN or an infinity")
         sums = logits.to(torch.float64).sum(dim=1)
-        if len(logits) >= SUSPICIOUS_ROWS and (logits >= 0).all() and ((sums - 1).abs() <= 1e-3).all():
-            raise InputError(
-                "the model must return the scores before softmax; every row is ≥ 0 and sums to 1, as "
-                "probabilities do. Remove its last softmax"
+        if (logits >= 0).all() and ((sums - 1).abs() <= 1e-3).all():
+            text = "the model must return the scores before softmax; every row is ≥ 0 and sums to 1, as "
+            if len(logits) >= SUSPICIOUS_ROWS:
+                raise InputError(f"{text}probabilities do. Remove its last softmax")
+            warnings.warn(
+                f"{text}probabilities do. They may be logits by chance", EvidenceWarning, stacklevel=2
             )
 
     def _through_numpy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +13,10 @@ from equable.errors import DataError, MissingExtraError
 from equable.scenarios.datasets.extras import require
 
 MAX_PIXELS = 50_000_000
+# Pixels may take this many times the bytes of their files (or this many bytes, if more): line drawings are
+# packed to a hundredth, but a few kilobytes must not be able to fill the memory.
+MAX_EXPANSION = 400
+FREE_BYTES = 16 * 2**20
 GREY_MODES = ("1", "L", "LA")
 COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
 
@@ -26,24 +31,34 @@ def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # whatever Pillow warns of is checked below
-            with image_module.open(source) as image:
-                _check(image, where)
+            # opened here: Pillow leaves a file open that it cannot make out
+            with source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
+                image = image_module.open(stream)
+                _check(image, where, source.stat().st_size if isinstance(source, Path) else None)
                 upright = _plain(ops.exif_transpose(image), rgb)
                 return _pixels(upright if size is None else _fitted(upright, size, image_module))
-    except (DataError, MissingExtraError):
+    except (DataError, MissingExtraError, MemoryError):
         raise
     except Exception as error:  # decoders fail in many ways on foreign bytes
         raise DataError(f"{where} must be a readable image; it is damaged or foreign: {error}") from error
 
 
-def _check(image: Any, where: str) -> None:
+def _check(image: Any, where: str, size: int | None) -> None:
     """Refuse before decoding: sizes that fill the memory, and pixels that 8 bits would silently clip."""
     if image.width * image.height > MAX_PIXELS:
         raise DataError(f"{where} must have at most {MAX_PIXELS} pixels; it has {image.width}×{image.height}")
+    pixels = image.width * image.height * len(image.getbands())
+    if size is not None and pixels > pixel_limit(size):
+        raise DataError(f"{where} must not unpack to more than {pixel_limit(size)} bytes; it claims {pixels}")
     if image.mode not in (*GREY_MODES, *COLOUR_MODES):
         raise DataError(
             f"{where} must have 8 bits a channel; it has Pillow's mode {image.mode!r}. Convert it first"
         )
+
+
+def pixel_limit(n_bytes: int) -> int:
+    """Bytes of pixels that files of so many bytes may become."""
+    return max(FREE_BYTES, MAX_EXPANSION * n_bytes)
 
 
 def _plain(image: Any, rgb: bool) -> Any:

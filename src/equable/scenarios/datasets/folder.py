@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from equable.errors import DataError
 from equable.scenarios.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, ImageDataset
-from equable.scenarios.datasets.decoding import decode
+from equable.scenarios.datasets.decoding import decode, pixel_limit
 from equable.scenarios.datasets.extras import require
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".pgm", ".ppm")
@@ -35,12 +36,11 @@ def load_folder(root: Path, image_size: int | None = None) -> ImageDataset:
 def _listing(root: Path) -> tuple[list[tuple[Path, int, int]], list[str]]:
     """(path, label, split) of every image, and the class names."""
     parts = {part.name: part for part in _folders(root)}
+    if list(parts) == ["train"]:  # its folders are the classes, whatever they are called
+        return _one_listing(parts["train"])
     # a class may be called "train": it is a split only where nothing but splits stands beside it
     if not ("train" in parts and set(parts) <= set(_SPLITS)):
-        names = list(parts)
-        return _images_of(root, names, NOT_GIVEN), names
-    if list(parts) == ["train"]:
-        return _listing(parts["train"])
+        return _one_listing(root)
     if "test" not in parts or {"val", "validation"} <= set(parts):
         raise DataError(f"{root} must hold train, test and perhaps val; it holds {', '.join(parts)}")
     names = [folder.name for folder in _folders(parts["train"])]
@@ -55,8 +55,22 @@ def _listing(root: Path) -> tuple[list[tuple[Path, int, int]], list[str]]:
     return rows, names
 
 
+def _one_listing(root: Path) -> tuple[list[tuple[Path, int, int]], list[str]]:
+    names = [folder.name for folder in _folders(root)]
+    return _images_of(root, names, NOT_GIVEN), names
+
+
 def _folders(root: Path) -> list[Path]:
-    return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    found = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    for folder in found:
+        if shown(folder.name) != folder.name:
+            raise DataError(f"{shown(root)}: a class's name must be UTF-8; got {os.fsencode(folder.name)!r}")
+    return found
+
+
+def shown(path: Path | str) -> str:
+    """A path for messages and names: bytes that are no text become question marks."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _images_of(folder: Path, names: list[str], code: int) -> list[tuple[Path, int, int]]:
@@ -78,17 +92,20 @@ def _is_image(path: Path) -> bool:
 def _read(paths: list[Path], image_size: int | None, root: Path) -> np.ndarray:
     """All images as one (N, H, H, C) array; unreadable ones are named together, not one a run."""
     tqdm = require("tqdm", "reading images").tqdm
-    found, unreadable, held = [], [], 0
+    found, unreadable, held, packed = [], [], 0, 0
     for path in tqdm(paths, desc="reading", unit=" images", disable=None):
         try:
-            found.append(decode(path, str(path), size=image_size))
+            found.append(decode(path, shown(path), size=image_size))
             held += found[-1].nbytes
+            packed += path.stat().st_size
         except DataError as error:
             unreadable.append(str(error))
         if held > MAX_BYTES:
             raise DataError(
                 f"{root} must fit in {MAX_BYTES >> 30} GB of pixels; pass image_size to make them smaller"
             )
+        if held > pixel_limit(packed):
+            raise DataError(f"{root} must not unpack to more than {pixel_limit(packed)} bytes; it has {held}")
     if unreadable:
         more = f"; and {len(unreadable) - _SHOWN} more" if len(unreadable) > _SHOWN else ""
         raise DataError(

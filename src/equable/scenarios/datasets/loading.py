@@ -95,20 +95,29 @@ def resolve(name_or_path: PathLike | Source) -> Source | Path:
         return name_or_path
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
         return DATASETS[name_or_path]
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
-        return path
-    if not path.is_file():
+    path = _existing(name_or_path)
+    if path is None:
         raise DataError(
             f"dataset must be one of {', '.join(DATASETS)}, an npz file or a folder of images by class; "
-            f"{str(name_or_path)!r} is none{_suggestion(str(name_or_path))}"
+            f"{str(name_or_path)!r:.200} is none{_suggestion(str(name_or_path))}"
         )
+    if path.is_dir():
+        return path
     official = _official(path)
     if official is None and path.suffix.lower() != ".npz":
         raise DataError(
             f"{path} must be an npz file of the MedMNIST layout or an official archive; its name is neither"
         )
     return official or path
+
+
+def _existing(name: PathLike) -> Path | None:
+    """A file or folder; None for a name that is none, or that the system cannot even look up."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.is_dir() or path.is_file() else None
+    except (OSError, ValueError, RuntimeError):
+        return None
 
 
 def _official(path: Path) -> Source | None:

@@ -1,0 +1,263 @@
+"""Grids: the file is checked like any settings, runs lie in folders of their own, one report has them all."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from benchmarks.loopback import until
+from typer.testing import CliRunner
+
+from equable.benchmark import run as benchmark_run
+from equable.benchmark.cells import TRIES, Cell, attend
+from equable.benchmark.grid import is_grid, load_grid, run_folders, start_grid
+from equable.benchmark.journal import Journal
+from equable.benchmark.lock import hold
+from equable.benchmark.run import run_grid
+from equable.benchmark.spread import Place, Plan, cells_of, execute
+from equable.benchmark.status import count_states, status
+from equable.benchmark.store import start_run
+from equable.cli import app
+from equable.errors import ConfigError
+from planted_cells import SETTINGS, tiny_data
+from planted_run import make_run
+
+GRID = """
+[grid]
+datasets = ["digits", { preset = "cifar10", data = "tiny.npz" }]
+backbones = ["resnet32", { name = "slim_resnet18", nf = 3 }]
+seeds = "0-1"
+
+[scenario]
+tasks = 2
+
+[training]
+max_epochs = 1
+memory_size = 20
+"""
+
+
+def call(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def write(folder, text=GRID):
+    path = folder / "grid.toml"
+    path.write_text(text)
+    tiny_data(folder / "tiny.npz")
+    return path
+
+
+def test_a_grid_is_datasets_times_backbones_with_seeds(tmp_path):
+    grid = load_grid(write(tmp_path), settings=["training.batch_size=16"])
+    assert list(grid.runs) == [
+        "digits-resnet32",
+        "digits-slim_resnet18-nf3",
+        "tiny-resnet32",
+        "tiny-slim_resnet18-nf3",
+    ]
+    for config in grid.runs.values():
+        assert (config.seeds, config.training.max_epochs, config.training.batch_size) == ([0, 1], 1, 16)
+    last = grid.runs["tiny-slim_resnet18-nf3"]
+    assert (last.network.name, last.network.nf) == ("slim_resnet18", 3)
+    assert (last.data.source, last.paper) == (str(tmp_path / "tiny.npz"), "")
+
+
+def test_the_stored_grid_says_the_same_wherever_it_lies(tmp_path):
+    grid = load_grid(write(tmp_path), settings=["training.batch_size=16"], seeds="4")
+    start_grid(tmp_path / "out", grid)
+    again = load_grid(tmp_path / "out" / "grid.toml")
+    assert again == grid
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="must be new, empty or a grid folder"):
+        run_grid(grid, tmp_path / "else")
+    assert [path.name for path in (tmp_path / "else").iterdir()] == ["thesis.txt"]
+
+
+def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
+    grid = load_grid(write(tmp_path, '[grid]\ndatasets = ["digits"]\n'))
+    assert {name: config.network.nf for name, config in grid.runs.items()} == {"digits-slim_resnet18": 8}
+    assert grid.runs["digits-slim_resnet18"].seeds == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('seeds = "0-1"', "seed = [0]", r"unknown key grid.seed; did you mean grid.seeds\?"),
+        ('seeds = "0-1"', "seeds = [-1]", r"grid.seeds\[1\] must be greater than or equal to 0; got -1"),
+        ('seeds = "0-1"', 'seeds = "x"', "grid.seeds must be like 0,1,2 or 0-9; got 'x'"),
+        ('seeds = "0-1"', "seeds = [1, 1]", r"grid.seeds must be distinct; got \[1, 1\]"),
+        ('seeds = "0-1"', "seeds = []", "grid.seeds must have at least 1 item"),
+        ('"resnet32"', '"resnet50"', r"grid.backbones\[1\].name must be 'slim_resnet18' or 'resnet32'; got"),
+        ("nf = 3", "nf = 0", r"grid.backbones\[2\].nf must be greater than or equal to 1; got 0"),
+        ("nf = 3", "width = 3", r"unknown key grid.backbones\[2\].width"),
+        ('{ name = "slim_resnet18", nf = 3 }', '{ name = "resnet32", nf = 3 }', "resnet32 must have no nf"),
+        ('"resnet32", {', '"slim_resnet18", "slim_resnet18", {', "digits-slim_resnet18 comes twice"),
+        ('"digits"', '"digit"', "a run must be a preset .* got 'digit'. Did you mean 'digits'"),
+        (
+            'datasets = ["digits", { preset = "cifar10", data = "tiny.npz" }]',
+            "",
+            "grid.datasets must be there",
+        ),
+        (
+            "max_epochs = 1",
+            "max_epoch = 1",
+            "unknown key training.max_epoch; did you mean training.max_epochs",
+        ),
+        ("max_epochs = 1", "max_epochs = 0", "training.max_epochs must be greater than or equal to 1; got 0"),
+        ("\n[grid]", "seeds = [1]\n[grid]", r"unknown key seeds; did you mean grid.seeds\?"),
+        ("tiny.npz", "nowhere.npz", "data.source must be an existing file"),
+    ],
+)
+def test_whatever_is_wrong_is_named(tmp_path, old, new, message):
+    assert old in GRID
+    path = write(tmp_path, GRID.replace(old, new))
+    assert is_grid(path)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_grid(path)
+    if "preset" not in message and "npz" not in old:
+        assert str(path) in str(caught.value)
+
+
+def test_a_run_file_is_no_grid(tmp_path):
+    (tmp_path / "own.toml").write_text("seeds = [0]\n")
+    (tmp_path / "bad.toml").write_text("[grid\n")
+    assert not is_grid(tmp_path / "own.toml")
+    assert not is_grid(tmp_path / "bad.toml")
+    assert not is_grid(tmp_path)
+    result = call("run", write(tmp_path), "--data", "digits")
+    assert result.exit_code == 2
+
+
+def test_cells_run_with_their_own_number_of_threads(tmp_path, tiny_config, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    with hold([tmp_path / "run"]) as lease:
+        plan = Plan(start_run(tmp_path / "run", tiny_config.with_seeds([0, 1])), tiny_config)
+        (cell, *_) = cells_of([plan], lease.token, Place(jobs=2))
+        assert cell.threads == 1  # the settings' own
+        outcome = attend(Cell(cell.folder, 0, cell.run, threads=3, work="planted_cells:tell_threads"))
+        assert outcome.state == "done", cell.log.read_text()
+    assert "OMP_NUM_THREADS 3" in cell.log.read_text()
+    (told,) = Journal(cell.journal.path).events()[1:]
+    assert (told["event"], told["made"]) == ("done", 3)
+
+
+def test_a_process_that_dies_here_is_tried_again_and_blocks_nobody(tmp_path, tiny_config, monkeypatch):
+    """Seed 0 kills its process, seed 2 raises; without a cluster."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setenv("NAP_SECONDS", "0.01")
+    folder = tmp_path / "run"
+    with hold([folder]) as lease:
+        config = tiny_config.with_seeds([0, 2, 3])
+        start_run(folder, config)
+        cells = [Cell(str(folder), seed, lease.token, work="planted_cells:crash") for seed in config.seeds]
+        ends = {cell.seed: outcome for cell, outcome in execute(cells, lease, Place(jobs=2))}
+    assert {seed: end.state for seed, end in ends.items()} == {0: "given up", 2: "failed", 3: "done"}
+    assert ends[0].deaths == TRIES == 3
+    found = status(folder)
+    assert [(cell.seed, cell.state, cell.error) for cell in found] == [
+        (0, "failed", "given up: its process died 3 times while it ran"),
+        (2, "failed", "ValueError: planted"),
+        (3, "missing", ""),  # a nap is no training
+    ]
+    assert "ValueError: planted" in (folder / "cells/seed-2.log").read_text()
+    assert count_states(found) == {"done": 0, "running": 0, "failed": 2, "missing": 1}
+
+
+def test_a_run_on_a_folder_in_use_is_refused(tiny_run):
+    with hold([tiny_run.path]):
+        result = call("run", tiny_run.path)
+    assert result.exit_code == 1
+    assert f"equable: {tiny_run.path} must be free; process {os.getpid()} on" in result.stderr
+
+
+def test_status_of_a_finished_run(tiny_run, tmp_path):
+    found = json.loads(call("status", tiny_run.path, "--json").stdout)
+    assert (found["done"], found["running"], found["failed"], found["missing"]) == (1, 0, 0, 0)
+    (cell,) = found["cells"]
+    assert (cell["tasks"], cell["of_tasks"], cell["scores"]) == (3, 3, cell["of_scores"])
+    (tiny_run.scores / "seed-0_task-2_dats.json").unlink()
+    assert json.loads(call("status", tiny_run.path, "--json").stdout)["missing"] == 1
+    with Journal(tiny_run.path / "cells/seed-0.jsonl").claimed():
+        said = call("status", tiny_run.path).stdout
+    assert "0 done, 1 running, 0 failed, 0 missing" in said
+    assert call("status", tmp_path).exit_code == 1
+
+
+def test_the_report_of_a_grid_has_every_run(tmp_path):
+    pytest.importorskip("matplotlib")
+    for dataset, backbone in (("A", "resnet32"), ("A", "slim_resnet18"), ("B", "resnet32")):
+        make_run(tmp_path / f"{dataset}-{backbone}", name=dataset, backbone=backbone)
+    (tmp_path / "grid.toml").write_text("")
+    assert len(run_folders(tmp_path)) == 3
+    result = call("report", tmp_path, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["report"] == str(tmp_path / "report.html")
+    with open(tmp_path / "tables" / "scores.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    keys = [
+        tuple(row[key] for key in ("run", "dataset", "backbone", "seed", "task", "method")) for row in rows
+    ]
+    assert len(set(keys)) == len(keys) == 3 * 2 * 3 * 8
+    assert {key[:3] for key in keys} == {
+        ("A-resnet32", "A", "resnet32"),
+        ("A-slim_resnet18", "A", "slim_resnet18"),
+        ("B-resnet32", "B", "resnet32"),
+    }
+    assert all(float(row["average_ece"]) > 0 for row in rows)
+
+
+def grid_command(folder, *words):
+    settings = [word for text in SETTINGS for word in ("--set", text)]
+    command = [sys.executable, "-m", "equable.cli", "run", str(folder / "grid.toml"), "--jobs", "2"]
+    return [*command, "--out", str(folder / "out"), *settings, *words]
+
+
+def test_a_grid_from_the_command_line_with_one_bad_cell(tmp_path, monkeypatch):
+    """It is listed with its log, and the other is done."""
+    pytest.importorskip("torch")
+    reported = []
+    monkeypatch.setattr(benchmark_run, "write_report", lambda *words: reported.append(words) or tmp_path)
+    path = write(tmp_path, '[grid]\nseeds = [0, 1]\ndatasets = [{ preset = "digits", data = "tiny.npz" }]\n')
+    out = tmp_path / "out"
+    folder = out / "tiny-slim_resnet18"
+    start_run(folder, load_grid(path, settings=SETTINGS).runs[folder.name])
+    # the cell finds a folder where a file must go, as it would find no right to write
+    (folder / "seed-1" / "task-0" / "model.safetensors").mkdir(parents=True)
+    done = call(*grid_command(tmp_path)[3:])
+    log = re.escape(str(folder / "cells" / "seed-1.log"))
+    assert done.exit_code == 1
+    assert re.search(rf"equable: {folder.name} seed 1 failed: .*directory.*; its log: {log}\n", done.stderr)
+    assert "Traceback" in (folder / "cells" / "seed-1.log").read_text()
+    assert [cell.state for cell in status(out)] == ["done", "failed"]
+    assert reported == [([folder],), ([folder], out)]
+    assert "DATS" in done.stdout
+
+
+def test_ctrl_c_stops_a_grid_and_leaves_no_process(tmp_path, request):
+    pytest.importorskip("torch")
+    write(tmp_path, '[grid]\nseeds = [0, 1]\ndatasets = [{ preset = "digits", data = "tiny.npz" }]\n')
+    long = ("--set", "training.max_epochs=5000", "--set", "training.patience=5000")
+    process = subprocess.Popen(
+        grid_command(tmp_path, *long),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    request.addfinalizer(lambda: process.poll() is None and process.kill())
+    out = tmp_path / "out"
+    until(lambda: len(list(out.glob("*/seed-*/task-0/epoch.safetensors"))) == 2, process)
+    assert count_states(status(out))["running"] == 2
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "equable: interrupted; the same command resumes\n")
+    assert count_states(status(out)) == {"done": 0, "running": 0, "failed": 0, "missing": 2}
+    assert not [*out.rglob("*.part"), *out.rglob("lock.json")]
+    ends = [Journal(path).events()[-1]["event"] for path in out.glob("*/cells/*.jsonl")]
+    assert ends == ["stopped", "stopped"]

@@ -1,0 +1,154 @@
+"""The lease of a run folder: one owner, none that is dead, whatever the clock says."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from equable.benchmark import lock
+from equable.benchmark.lock import LOCK, hold, holds, machine, started
+from equable.errors import LockedError
+
+
+def write_lease(folder, **changes):
+    """A lease of somebody else."""
+    record = {"token": "other", "beat": 1, "host": "far", "machine": "another", "pid": 1, "started": 1}
+    (folder / LOCK).write_text(json.dumps(record | changes))
+
+
+def test_one_owner_at_a_time(tmp_path):
+    with hold([tmp_path]) as lease:
+        assert holds(tmp_path, lease.token)
+        assert not holds(tmp_path, "another")
+        with (
+            pytest.raises(LockedError, match=rf"must be free; process {os.getpid()} on .* works in it"),
+            hold([tmp_path]),
+        ):
+            pass
+        assert holds(tmp_path, lease.token)
+    assert not holds(tmp_path, lease.token)
+    with hold([tmp_path]):
+        pass
+
+
+def test_several_folders_are_held_together_or_not_at_all(tmp_path):
+    folders = [tmp_path / name for name in "abc"]
+    with hold([folders[1]]), pytest.raises(LockedError), hold(folders):
+        pass
+    assert not list(tmp_path.rglob(LOCK))
+
+
+def test_a_process_that_was_killed_holds_nothing(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from equable.benchmark.lock import hold\n"
+        "with hold([Path(sys.argv[1])]): print('held', flush=True); time.sleep(60)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout.readline() == "held\n"
+    with pytest.raises(LockedError, match=f"process {owner.pid}"), hold([tmp_path]):
+        pass
+    owner.kill()
+    owner.communicate()
+    assert (tmp_path / LOCK).exists()
+    begin = time.monotonic()
+    with hold([tmp_path], patience=60) as lease:  # no waiting: the system knows that it is dead
+        assert holds(tmp_path, lease.token)
+    assert time.monotonic() - begin < 30
+
+
+def test_a_number_that_was_given_to_another_process_is_no_life_sign(tmp_path):
+    write_lease(tmp_path, machine=machine(), pid=os.getpid(), started=started(os.getpid()) - 1)
+    with hold([tmp_path]):
+        pass
+
+
+def test_on_another_machine_a_lease_that_moves_is_alive(tmp_path):
+    write_lease(tmp_path)
+    end = threading.Event()
+
+    def beat():
+        n = 1
+        while not end.wait(0.02):
+            n += 1
+            write_lease(tmp_path, beat=n)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        with pytest.raises(LockedError, match="process 1 on far"), hold([tmp_path], patience=5):
+            pass
+    finally:
+        end.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]"])
+def test_on_another_machine_a_lease_that_rests_is_dead(tmp_path, text):
+    write_lease(tmp_path)
+    if text is not None:  # damaged: nobody renews it
+        (tmp_path / LOCK).write_text(text)
+    with hold([tmp_path], patience=0.3) as lease:
+        assert holds(tmp_path, lease.token)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_time_of_day_means_nothing(tmp_path, monkeypatch):
+    now = iter(range(10**6))
+    monkeypatch.setattr(time, "time", lambda: 1e9 * (-1) ** next(now))
+    monkeypatch.setattr(lock, "BEAT", 0.02)
+    with hold([tmp_path]) as lease:
+        os.utime(tmp_path / LOCK, (0, 0))
+        before = lease.beat
+        while lease.beat < before + 3:
+            time.sleep(0.01)
+        lease.check()
+        with pytest.raises(LockedError), hold([tmp_path], patience=0.2):
+            pass
+
+
+def test_who_lost_the_lease_stops(tmp_path):
+    with hold([tmp_path]) as lease:
+        write_lease(tmp_path)
+        lease.renew()
+        with pytest.raises(LockedError, match="was taken over by another run"):
+            lease.check()
+    assert json.loads((tmp_path / LOCK).read_text())["token"] == "other"  # it is left alone
+
+
+def test_a_full_disk_does_not_end_a_lease(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with hold([tmp_path]) as lease:
+        monkeypatch.setattr(lock, "write_json", full)
+        lease.renew()
+        lease.check()
+
+
+def test_of_many_who_want_a_dead_lease_one_gets_it(tmp_path):
+    write_lease(tmp_path, machine=machine(), pid=2**22 + 1)
+    start, got, leave = threading.Barrier(8), [], threading.Event()
+
+    def want():
+        start.wait()
+        try:
+            with hold([tmp_path]) as lease:
+                got.append(lease.token)
+                leave.wait(30)
+        except LockedError:
+            refused.release()
+
+    refused = threading.Semaphore(0)
+    threads = [threading.Thread(target=want) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(7):
+        assert refused.acquire(timeout=30)
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 1

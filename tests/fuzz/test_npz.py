@@ -1,0 +1,80 @@
+"""npz files from strangers: outputs and images."""
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import equable
+from equable.errors import FileFormatError
+from equable.scenarios.datasets import load_dataset
+from fuzz.hostile import archives, damaged, zip_bomb
+from fuzz.sandbox import FUZZ
+
+RNG = np.random.default_rng(0)
+Y = np.arange(12) % 3
+
+
+def npz(compress, **arrays):
+    stream = io.BytesIO()
+    (np.savez_compressed if compress else np.savez)(stream, **arrays)
+    return stream.getvalue()
+
+
+OUTPUTS = [
+    npz(
+        compress,
+        schema=1,
+        logits=RNG.normal(size=(12, 3)).astype(dtype),
+        labels=Y,
+        features=RNG.normal(size=(12, 4)),
+        tasks=Y // 2,
+        groups=np.array(["a", "bc", "d"])[Y],
+    )
+    for compress in (False, True)
+    for dtype in (np.float32, np.float64)
+]
+IMAGES = RNG.integers(0, 255, (12, 4, 4, 3), dtype=np.uint8)
+DATASETS = [
+    npz(
+        compress,
+        **{f"{part}_{kind}": value for part in parts for kind, value in (("images", IMAGES), ("labels", Y))},
+    )
+    for compress in (False, True)
+    for parts in (["train"], ["train", "test"], ["train", "val", "test"])
+]
+
+
+@FUZZ
+@given(data=damaged(st.sampled_from(OUTPUTS)) | archives())
+def test_outputs(sandbox, data):
+    path = sandbox.box / "outputs.npz"
+    path.write_bytes(data)
+    found = sandbox.read(lambda: equable.Outputs.load(path), len(data))
+    if isinstance(found, equable.Outputs):
+        assert found.logits.ndim == 2
+        assert np.isfinite(found.logits).all()
+        assert found.labels is None or found.labels.max() < found.n_classes
+
+
+@FUZZ
+@given(data=damaged(st.sampled_from(DATASETS)) | archives())
+def test_images(sandbox, data):
+    path = sandbox.box / "images.npz"
+    path.write_bytes(data)
+    found = sandbox.read(lambda: load_dataset(path), len(data))
+    if not isinstance(found, Exception):
+        assert found.images.dtype == np.uint8
+        assert len(found.images) == len(found.labels) == len(found.split)
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_a_bomb_is_not_unpacked(sandbox, honest):
+    data = zip_bomb(100, honest)
+    assert len(data) < 600_000
+    path = sandbox.box / "bomb.npz"
+    path.write_bytes(data)
+    for reader in (equable.Outputs.load, load_dataset):
+        assert isinstance(sandbox.read(lambda reader=reader: reader(path), len(data)), FileFormatError)
