@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # tests run in as many processes as there are cores, each with one thread
 JOBS ?= auto
 
-.PHONY: demo test test-avalanche check fuzz bench docs lock clean
+.PHONY: demo test test-avalanche check fuzz bench results docs lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/equable demo
@@ -35,6 +35,10 @@ fuzz: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ONLY)
+
+# Every table and figure of docs/results, and the README's, from the outputs stored in results/.
+results: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.published
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
