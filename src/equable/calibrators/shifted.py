@@ -1,4 +1,4 @@
-"""Rows of logits minus their maximum, block by block: no softmax overflows on them, however large the input."""
+"""Rows of logits minus their maximum, block by block: no softmax overflows on them; memory stays small."""
 
 from __future__ import annotations
 
