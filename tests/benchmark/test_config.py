@@ -94,6 +94,9 @@ def test_digits_put_all_validation_rows_into_the_calibration_buffer():
         ({"seeds": "-1"}, "--seeds must be like 0,1,2 or 0-9; got '-1'"),
         ({"seeds": "3-1"}, "a range from low to high"),
         ({"seeds": "a"}, "--seeds must be like"),
+        ({"seeds": "0-99999999999"}, "--seeds must be at most 1000 seeds; got '0-99999999999'"),
+        ({"seeds": "0-999,1000"}, "--seeds must be at most 1000 seeds"),
+        ({"seeds": "9" * 5000}, "--seeds must be like"),
         ({"data": "nowhere.npz"}, "--data: data.source must be an existing file or folder"),
     ],
 )

@@ -215,8 +215,9 @@ def archives(draw):
 @cache
 def zip_bomb(megabytes, honest):
     """A member of zeros that unpacks to hundreds of megabytes, whether or not the directory says so."""
-    packer = zlib.compressobj(1, zlib.DEFLATED, -15)
-    head = npy_bytes(np.zeros((0, 2)))[:-1].replace(b"(0, 2)", f"({megabytes << 16}, 2)".encode())
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({megabytes << 16}, 2), }}\n".encode()
+    head = b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text
     packed, checksum, size = packer.compress(head), zlib.crc32(head), len(head)
     for _ in range(megabytes):
         packed += packer.compress(bytes(1 << 20))

@@ -30,6 +30,8 @@ PRESETS = (
     "skinlesions-rebuilt",
 )
 
+MAX_SEEDS, MAX_DIGITS = 1000, 100
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -118,10 +120,13 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(f"--seeds must be like 0,1,2 or 0-9; got {text!r}")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > MAX_DIGITS:
+            raise ConfigError(f"--seeds must be like 0,1,2 or 0-9; got {text!r:.200}")
         if dash and int(last) < int(first):
             raise ConfigError(f"--seeds must be a range from low to high; got {part.strip()!r}")
+        # counted before they are listed: a zero too many must not fill the memory
+        if len(seeds) + int(last or first) - int(first) >= MAX_SEEDS:
+            raise ConfigError(f"--seeds must be at most {MAX_SEEDS} seeds; got {text!r:.200}")
         seeds += range(int(first), int(last or first) + 1)
     return seeds
 
