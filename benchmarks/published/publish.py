@@ -1,0 +1,108 @@
+"""Compute docs/results, the README's numbers and its figure from results/: ``make results``.
+
+``--check`` writes nothing: it says which files would change. ``--build FOLDER`` keeps what was computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.published.claims_page import claims_data, claims_page
+from benchmarks.published.headline import headline_plot, readme_block, with_block
+from benchmarks.published.index_page import index_page, index_plots
+from benchmarks.published.limits import limit_plots, limits_data, limits_page
+from benchmarks.published.run_page import draw, figure_data, run_page
+from benchmarks.published.runs import ROOT, Published, compute, load
+from equable.benchmark.executors import cpu_count, run_local
+from equable.benchmark.figures import render
+from equable.storage import write_bytes
+
+PAGES = "docs/results"
+HEADLINE = "docs/images/headline.svg"
+
+
+def data_text(value: Any) -> bytes:
+    """Numbers as JSON, one line a figure."""
+    lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(part)}" for key, part in value.items())
+    return f"{{\n{lines}\n}}\n".encode()
+
+
+def run_files(run: Published) -> dict[str, bytes]:
+    """Page and numbers of one run, its figures left out."""
+    data = figure_data(run) | {"limits": limits_data(run)}
+    return {
+        f"{PAGES}/{run.name}.md": run_page(run).encode(),
+        f"{PAGES}/data/{run.name}.json": data_text(data),
+    }
+
+
+def common_files(runs: Sequence[Published]) -> dict[str, bytes]:
+    """Pages of all runs together and the README."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    return {
+        f"{PAGES}/index.md": index_page(runs).encode(),
+        f"{PAGES}/claims.md": claims_page(runs).encode(),
+        f"{PAGES}/limits.md": limits_page(runs).encode(),
+        f"{PAGES}/data/claims.json": data_text({c["claim"]: c for c in claims_data(runs)}),
+        "README.md": with_block(readme, readme_block(runs)).encode(),
+    }
+
+
+def draw_unit(build: Path, names: Sequence[str], unit: str) -> dict[str, bytes]:
+    """The figures of one run, or those of all together."""
+    if unit:
+        return {f"{PAGES}/{path}": data for path, data in draw(load(build, unit)).items()}
+    runs = [load(build, name) for name in names]
+    plots = [*index_plots(runs), *limit_plots(runs)]
+    drawn = {f"{PAGES}/figures/{plot.name}.svg": render(plot, "svg") for plot in plots}
+    return {**drawn, HEADLINE: render(headline_plot(runs), "svg")}
+
+
+def all_files(results: Path, build: Path) -> dict[str, bytes]:
+    """Path in the project → content, of everything that is published."""
+    runs = compute(results, build)
+    if not runs:
+        raise SystemExit(f"{results} holds no run; python -m benchmarks.published.store RUN NAME keeps one")
+    names = [run.name for run in runs]
+    files = common_files(runs)
+    for run in runs:
+        files |= run_files(run)
+    for _, drawn in run_local(partial(draw_unit, build, names), ["", *names], jobs=cpu_count()):
+        files |= drawn
+    return dict(sorted(files.items()))
+
+
+def outdated(files: dict[str, bytes], root: Path) -> list[str]:
+    """Files that differ from these or should not be there."""
+    differing = [
+        p for p, data in files.items() if not (root / p).is_file() or (root / p).read_bytes() != data
+    ]
+    found = (path.relative_to(root).as_posix() for path in (root / PAGES).rglob("*") if path.is_file())
+    return [*differing, *(path for path in found if path not in files)]
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help=argparse.SUPPRESS)
+    given, start = parser.parse_args(words), time.perf_counter()
+    with tempfile.TemporaryDirectory() as temporary:
+        files = all_files(given.results, given.build or Path(temporary))
+    changed = outdated(files, ROOT)
+    print(f"{len(files)} files computed in {time.perf_counter() - start:.0f} s, {len(changed)} changed")
+    if given.check:
+        sys.exit("\n".join(["these differ from what is stored:", *changed]) if changed else 0)
+    for path in changed:
+        if path in files:
+            write_bytes(ROOT / path, files[path])
+        else:
+            (ROOT / path).unlink()

@@ -1,0 +1,251 @@
+"""Published results are what the stored outputs give: printed digits alike, numbers of figures to 1e-9."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.published import claims_page, headline, index_page, limits, publish, run_page, store
+from benchmarks.published.claims import CLAIMS, verdict
+from benchmarks.published.evidence import POINTS, Estimate, Evidence, above, below, estimate, no_harm, within
+from benchmarks.published.runs import RUNS, compute
+
+from equable.benchmark.store import OUTPUT_FILES, RunFolder, outputs_digest
+from equable.outputs import Outputs
+from equable.storage import read_npz
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGES = ROOT / "results", ROOT / "docs" / "results"
+STORED = [name for name in RUNS if (RESULTS / name).is_dir()]
+MOST_BYTES = 15_000_000
+MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|home|root|tmp|Users|private|mnt|scratch|data)/|[A-Z]:\\\\")
+
+pytest.importorskip("matplotlib")
+
+
+def text_of(name: str) -> str:
+    return (PAGES / name).read_text(encoding="utf-8")
+
+
+class TestWhatIsStored:
+    def test_is_small(self):
+        assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) <= MOST_BYTES
+
+    def test_is_among_the_runs_we_know(self):
+        assert {path.name for path in RESULTS.iterdir() if path.is_dir()} == set(STORED)
+        assert STORED
+
+    def test_holds_nothing_but_outputs_and_facts(self):
+        kinds = {path.name for path in RESULTS.rglob("*") if path.is_file()}
+        assert kinds == {
+            *OUTPUT_FILES, "done.json", "config.toml", "environment.json", "seconds.json", "README.md"
+        }  # fmt: skip
+
+    def test_holds_no_images(self):
+        known = {"schema", "logits", "labels", "features", "tasks", "groups"}
+        for path in RESULTS.rglob("*.npz"):
+            arrays = read_npz(path)
+            assert set(arrays) <= known, path
+            assert max(array.ndim for array in arrays.values()) <= 2, path
+            assert {arrays[name].dtype for name in ("logits", "features")} == {np.dtype(np.float16)}, path
+
+    def test_names_no_path_of_a_machine(self):
+        texts = [
+            *RESULTS.rglob("*.json"),
+            *RESULTS.rglob("*.toml"),
+            *PAGES.rglob("*.md"),
+            *PAGES.rglob("*.json"),
+        ]
+        assert not [path for path in texts if MACHINE_PATH.search(path.read_text(encoding="utf-8"))]
+
+    @pytest.mark.parametrize("name", STORED)
+    def test_is_whole(self, name):
+        steps = [path.parent for path in (RESULTS / name).glob("seed-*/task-*/done.json")]
+        assert sorted(RunFolder(RESULTS / name).config().seeds) == sorted(
+            int(step.parent.name.removeprefix("seed-")) for step in steps
+        )
+        for step in steps:
+            outputs_digest(step)  # raises where a file is not what done.json says
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One run, computed anew: the smallest of real images, or what there is."""
+    build = tmp_path_factory.mktemp("build")
+    name = next((n for n in ("skinlesions-resnet32", "skinlesions-slim") if n in STORED), STORED[0])
+    return compute(RESULTS, build, [name])[0]
+
+
+def numbers(value, path=""):
+    """(where, number) of everything in a JSON value."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from numbers(part, f"{path}/{key}")
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from numbers(part, f"{path}/{index}")
+    else:
+        yield path, value
+
+
+def assert_same_numbers(ours, theirs):
+    ours, theirs = dict(numbers(ours)), dict(numbers(theirs))
+    assert set(ours) == set(theirs)
+    for where, value in ours.items():
+        if isinstance(value, float):
+            assert value == pytest.approx(theirs[where], rel=1e-9, abs=1e-9), where
+        else:
+            assert value == theirs[where], where
+
+
+class TestOneRunComputedAnew:
+    def test_its_page_prints_the_same_digits(self, run):
+        assert publish.run_page(run) == text_of(f"{run.name}.md")
+
+    def test_the_numbers_behind_its_figures_are_the_same(self, run):
+        data = publish.figure_data(run) | {"limits": publish.limits_data(run)}
+        assert_same_numbers(json.loads(publish.data_text(data)), json.loads(text_of(f"data/{run.name}.json")))
+
+    def test_its_figures_are_drawn(self, run):
+        names = {f"{plot.name}.svg" for plot in run_page.plots_of(run)}
+        assert {path.name for path in (PAGES / "figures" / run.name).iterdir()} == names
+
+    def test_a_figure_is_drawn_to_the_same_bytes(self, run):
+        import matplotlib
+
+        if f"matplotlib=={matplotlib.__version__}\n" in (ROOT / "constraints.txt").read_text(
+            encoding="utf-8"
+        ):
+            plot = run_page.plots_of(run)[0]
+            stored = (PAGES / "figures" / run.name / f"{plot.name}.svg").read_bytes()
+            assert publish.render(plot, "svg") == stored
+
+    def test_its_part_of_the_common_pages_is_the_same(self, run):
+        assert index_page.run_block(run).strip() in text_of("index.md")
+        page = text_of("limits.md")
+        assert not [name for name, block in limits.run_blocks(run).items() if block.strip() not in page]
+
+    def test_its_evidence_is_the_same(self, run):
+        page = text_of("claims.md")
+        for claim in CLAIMS:
+            for evidence in claim.measure([run]):
+                assert claims_page.evidence_line(evidence) in page
+
+    def test_its_columns_of_the_readme_are_the_same(self, run):
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        if run.name in headline.REAL or len(STORED) == 1:
+            cells = re.findall(r"\| (\*{0,2}[−+\d][^|]*?) (?=\|)", headline.headline_table([run]))
+            assert cells
+            assert not [text for text in cells if text not in readme]
+
+
+class TestWhatIsWrittenFromAllRuns:
+    """Recomputed from the numbers that stand beside the pages."""
+
+    DATA = json.loads((PAGES / "data" / "claims.json").read_text(encoding="utf-8"))
+
+    def test_there_are_thirteen_claims(self):
+        assert list(self.DATA) == [claim.title for claim in CLAIMS]
+        assert len(CLAIMS) == 13
+
+    @pytest.mark.parametrize("index", range(13))
+    def test_verdicts_follow_from_the_evidence(self, index):
+        claim = CLAIMS[index]
+        stored = self.DATA[claim.title]
+        evidence = [
+            Evidence(e["run"], e["what"], Estimate(e["mean"], 0, 0, e["n"]), POINTS, e["outcome"])
+            for e in stored["evidence"]
+        ]
+        said = verdict(evidence)
+        assert stored["verdict"] == said
+        line = next(
+            line
+            for line in text_of("index.md").splitlines()
+            if line.startswith(f"| {index + 1}. {claim.title}")
+        )
+        assert f"| **{said}** |" in line
+        assert (
+            f"*Verdict.* **{said}**:"
+            in text_of("claims.md").partition(f"## {index + 1}. ")[2].partition("\n## ")[0]
+        )
+
+    def test_every_stored_run_has_its_page_and_is_named(self):
+        index = text_of("index.md")
+        for name, expected in RUNS.items():
+            assert (name in STORED) == (PAGES / f"{name}.md").is_file()
+            assert expected.title in index
+
+    def test_the_readme_shows_them(self):
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        block = readme.partition(headline.BEGIN)[2].partition(headline.END)[0]
+        assert "docs/images/headline.svg" in block
+        shown = [RUNS[name].dataset for name in headline.REAL if name in STORED] or [
+            RUNS[n].dataset for n in STORED
+        ]
+        assert not [dataset for dataset in shown if f"{dataset}: average ECE" not in block]
+        drawn = (ROOT / "docs" / "images" / "headline.svg").read_text(encoding="utf-8")
+        assert not [dataset for dataset in shown if f">{dataset}<" not in drawn]
+
+
+class TestTheRules:
+    """By hand: what an interval is and what it shows."""
+
+    def test_the_wider_end_of_both_intervals_counts(self):
+        e = estimate([1.0, 2.0, 3.0], [[1.5, 9.0]] * 3)
+        assert e.mean == 2.0
+        assert e.low == pytest.approx(2 - 4.302653 / np.sqrt(3), abs=1e-6)  # t with two degrees of freedom
+        assert e.high == 9.0
+        assert estimate([1.0, 3.0], tests=4).high > estimate([1.0, 3.0]).high
+
+    def test_one_seed_shows_nothing(self):
+        for rule in (below, above, lambda e: within(e, 1.0), lambda e: no_harm(e, 1.0)):
+            assert rule(Estimate(-5.0, -6.0, -4.0, 1)) == "open"
+
+    @pytest.mark.parametrize(
+        ("low", "high", "outcome"), [(-2, -1, "shown"), (-1, 1, "open"), (1, 2, "contrary"), (-1, 0, "open")]
+    )
+    def test_below(self, low, high, outcome):
+        assert below(Estimate((low + high) / 2, low, high, 3)) == outcome
+
+    @pytest.mark.parametrize(
+        ("low", "high", "outcome"), [(-0.5, 0.5, "shown"), (-2, 0.5, "open"), (1.5, 2, "contrary")]
+    )
+    def test_within(self, low, high, outcome):
+        assert within(Estimate((low + high) / 2, low, high, 3), 1.0) == outcome
+
+    @pytest.mark.parametrize(
+        ("mean", "low", "high", "outcome"),
+        [(-1, -2, 0.5, "shown"), (0.1, -2, 0.5, "open"), (-1, -4, 2, "open"), (2, 1, 3, "contrary")],
+    )
+    def test_no_harm(self, mean, low, high, outcome):
+        assert no_harm(Estimate(mean, low, high, 3), 1.0) == outcome
+
+    @pytest.mark.parametrize(
+        ("outcomes", "said"),
+        [
+            (["shown"] * 3, "holds"),
+            (["shown", "open", "open"], "partly"),
+            (["shown", "contrary"], "not"),
+            (["open"], "not"),
+            ([], "not measured"),
+        ],
+    )
+    def test_verdicts(self, outcomes, said):
+        one = Estimate(0.0, -1.0, 1.0, 3)
+        assert verdict([Evidence("run", "what", one, POINTS, outcome) for outcome in outcomes]) == said
+
+
+def test_storing_keeps_float16_and_its_digests(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = Outputs(
+        rng.normal(size=(20, 3)), rng.integers(0, 3, 20), rng.normal(size=(20, 4)), np.zeros(20, int)
+    )
+    store.halved(rows).save(tmp_path / "test.npz", compress=True)
+    back = Outputs.load(tmp_path / "test.npz")
+    assert back.logits.dtype == back.features.dtype == np.float16
+    assert np.abs(back.logits - rows.logits).max() < 2e-3
+    with pytest.raises(store.InputError, match="65504"):
+        store.halved(Outputs([[1e6, 0.0]]))
