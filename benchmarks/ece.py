@@ -26,23 +26,24 @@ BOOTSTRAP = {
 }
 
 
-def planted() -> tuple[np.ndarray, np.ndarray]:
-    """Over-confident float32 probabilities of a million rows."""
+def planted() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Over-confident float32 probabilities of a million rows, the same calibrated, and labels."""
     rng = np.random.default_rng(0)
     z = rng.normal(size=(ROWS, CLASSES)).astype(np.float32) * 2
     e = np.exp(z - z.max(axis=1, keepdims=True))
     p = e / e.sum(axis=1, keepdims=True)
     soft = np.exp((z - z.max(axis=1, keepdims=True)) / 1.5).cumsum(axis=1)
     y = (soft / soft[:, -1:] > rng.random((ROWS, 1))).argmax(axis=1)
-    return p, y
+    q = np.diff(soft, axis=1, prepend=0) / soft[:, -1:]
+    return p, q.astype(np.float32), y
 
 
 def main() -> dict[str, Any]:
     """Times, ratios and memory as multiples of the input."""
-    p, y = planted()
+    p, q, y = planted()
     found: dict[str, Any] = {"rows": ROWS, "classes": CLASSES, "goal": GOAL, "replicates": REPLICATES}
     with tempfile.TemporaryDirectory() as folder, workers({"calibration"}) as (running, missing):
-        arrays = save_arrays(Path(folder) / "rows.npz", p=p, y=y)
+        arrays = save_arrays(Path(folder) / "rows.npz", p=p, q=q, y=y)
         for name, contestants, repeats in (("ece", ECE, 7), ("bootstrap", BOOTSTRAP, 2)):
             results = take_turns(contestants, running, missing, arrays, repeats)
             for peer, result in results.items():
@@ -51,7 +52,9 @@ def main() -> dict[str, Any]:
                     result["seconds"] = [s * REPLICATES / 2 for s in result["seconds"]]
                     result["extrapolated"] = True
                 if "error" not in result:
-                    result["memory"] = result["peak_bytes"] / (p.nbytes + y.nbytes)
+                    # a paired bootstrap has two inputs, the peers' has one
+                    both = name == "bootstrap" and peer == "equable"
+                    result["memory"] = result["peak_bytes"] / (p.nbytes + y.nbytes + both * q.nbytes)
             found[name] = {"contestants": results, **against_fastest(results, lambda peer: True)}
             print(
                 name,

@@ -88,7 +88,7 @@ def ece(results: Results) -> str:
     found = results["results"]
     text = (
         f"## ECE and its bootstrap\n\n{found['rows']:,} rows × {found['classes']} classes, float32, 15 bins. "
-        f"The bootstrap has {found['replicates']:,} replicates; of the peers two were timed and multiplied. Memory "
+        f"The bootstrap has {found['replicates']:,} replicates, for equable paired over probabilities before and after; of the peers two were timed and multiplied. Memory "
         "is the peak above what was there before the call, as a multiple of the input.\n\n"
     )
     rows = []

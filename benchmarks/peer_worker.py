@@ -160,7 +160,7 @@ def equable_bootstrap() -> float:
 
     tasks = np.zeros(len(ARRAYS["y"]), dtype=np.int64)
     found = compare_tasks(
-        ARRAYS["y"], tasks, ARRAYS["p"], ARRAYS["p"], n_bins=BINS, n_bootstrap=1000, random_state=0
+        ARRAYS["y"], tasks, ARRAYS["p"], ARRAYS["q"], n_bins=BINS, n_bootstrap=1000, random_state=0
     )
     return float(found.average_ece)
 

@@ -139,7 +139,7 @@ def versions_of(running: dict[str, Worker]) -> dict[str, str]:
     """Versions of all packages that took part."""
     found: dict[str, str] = {}
     for worker in running.values():
-        found.update(worker.ask(versions=True))
+        found = worker.ask(versions=True) | found  # the first to have a package is the one that is compared
     return dict(sorted(found.items()))
 
 

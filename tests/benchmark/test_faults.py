@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,6 +148,9 @@ def test_kill_9_of_a_worker_in_the_middle_of_a_task(tmp_path, cluster, config, u
     folder = tmp_path / "run"
     driver = drive(folder, config, cluster.address)
     until(lambda: list(folder.glob("seed-0/task-*/epoch.safetensors")), driver)
+    second = drive(folder, config, cluster.address)  # a second run on the folder is refused, and does no harm
+    assert "must be free" in second.communicate(timeout=120)[1]
+    assert second.returncode != 0
     worker, kept = attendant(folder, 0), finished_pieces(folder)
     kill(worker)
     outcomes = finish(driver)
@@ -188,21 +192,48 @@ def test_the_scheduler_dies_and_the_run_is_started_again(tmp_path, cluster, conf
     assert_undisturbed(folder, undisturbed, kept, [0])
 
 
-def test_a_full_disk(tmp_path, cluster, config, undisturbed):
-    """No file of the workers may grow beyond 8 kB, as on a full disk: the cell fails and says so."""
-    folder = tmp_path / "run"
+@contextmanager
+def small_disk(place, cluster):
+    """A file system of 64 kB, where one may be mounted."""
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"mounting is refused: {mounted.stderr.strip()}")
+    try:
+        yield (
+            "No space left on device",
+            lambda: subprocess.run(["mount", "-o", "remount,size=64m", str(place)], check=True),
+        )
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@contextmanager
+def small_files(place, cluster):
+    """No file of the workers may grow beyond 8 kB: the same refusal where nothing can be mounted."""
     limit(cluster, 8192)
     try:
-        outcome = finish(drive(folder, config, cluster.address, seeds="0"))[0]
+        yield "File too large", lambda: limit(cluster, -1)
     finally:
         limit(cluster, -1)
-    assert outcome["state"] == "failed"
-    assert "File too large" in outcome["error"]
-    assert [cell.state for cell in status(folder)] == ["failed"]
-    assert not list(folder.rglob("*.part"))
-    kept = finished_pieces(folder)
-    assert finish(drive(folder, config, cluster.address, seeds="0"))[0]["state"] == "done"
-    assert_undisturbed(folder, undisturbed, kept, [0])
+
+
+@pytest.mark.parametrize("shortage", [small_disk, small_files])
+def test_a_full_disk(tmp_path, cluster, config, undisturbed, shortage):
+    """The cell fails and says so; with room again, the same command finishes it."""
+    folder = tmp_path / "disk" / "run"
+    with shortage(tmp_path / "disk", cluster) as (reason, make_room):
+        outcome = finish(drive(folder, config, cluster.address, seeds="0"))[0]
+        assert outcome["state"] == "failed"
+        assert reason in outcome["error"]
+        assert [cell.state for cell in status(folder)] == ["failed"]
+        assert not list(folder.rglob("*.part"))
+        make_room()
+        kept = finished_pieces(folder)
+        assert finish(drive(folder, config, cluster.address, seeds="0"))[0]["state"] == "done"
+        assert_undisturbed(folder, undisturbed, kept, [0])
 
 
 def paused(folder):
