@@ -9,6 +9,15 @@ import pytest
 
 from planted import Incremental, make_incremental
 
+try:
+    from hypothesis import settings
+except ImportError:  # the environment of Avalanche has none
+    pass
+else:
+    # Enough examples to meet a mistake within a few runs of the suite; no deadline, machines may be busy.
+    settings.register_profile("suite", max_examples=40, deadline=None)
+    settings.load_profile("suite")
+
 
 @pytest.fixture
 def incremental() -> Incremental:
