@@ -15,7 +15,7 @@ except ImportError:  # the environment of Avalanche has none
     pass
 else:
     # Enough examples to meet a mistake within a few runs of the suite; no deadline, machines may be busy.
-    settings.register_profile("suite", max_examples=40, deadline=None)
+    settings.register_profile("suite", max_examples=25, deadline=None)
     settings.load_profile("suite")
 
 
