@@ -234,6 +234,7 @@ class TestTheChecks:
     def test_machine_paths_are_seen(self, text):
         assert MACHINE_PATH.search(text)
 
-    @pytest.mark.parametrize("text", ["https://x.y/home/a", "docs/work/a.md", "/usr/bin/env", "~/home/x"])
-    def test_other_paths_pass(self, text):
-        assert not MACHINE_PATH.search(text)
+    @pytest.mark.parametrize("folder", ["home", "work", "root"])
+    @pytest.mark.parametrize("text", ["https://x.y/{}/a", "docs/{}/a.md", "~/{}/x", "/usr/bin/env"])
+    def test_other_paths_pass(self, text, folder):
+        assert not MACHINE_PATH.search(text.format(folder))

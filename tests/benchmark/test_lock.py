@@ -62,8 +62,8 @@ def test_a_process_that_was_killed_holds_nothing(tmp_path):
 
 def test_a_number_that_was_given_to_another_process_is_no_life_sign(tmp_path):
     write_lease(tmp_path, machine=machine(), pid=os.getpid(), started=started(os.getpid()) - 1)
-    with hold([tmp_path]):
-        pass
+    with hold([tmp_path]) as lease:
+        assert holds(tmp_path, lease.token)
 
 
 def test_on_another_machine_a_lease_that_moves_is_alive(tmp_path):
@@ -127,6 +127,8 @@ def test_a_full_disk_does_not_end_a_lease(tmp_path, monkeypatch):
         monkeypatch.setattr(lock, "write_json", full)
         lease.renew()
         lease.check()
+        assert lease.lost is None
+        assert holds(tmp_path, lease.token)
 
 
 def test_of_many_who_want_a_dead_lease_one_gets_it(tmp_path):

@@ -22,17 +22,17 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture
-def test_outputs(source):
+def served_outputs(source):
     return equable.Outputs.load(source / "test.npz")
 
 
 @pytest.fixture
-def written(test_outputs, tmp_path):
+def written(served_outputs, tmp_path):
     """Write the test outputs with some arrays changed, and return the path."""
 
     def write(**changed):
         path = tmp_path / "changed.npz"
-        arrays = {n: getattr(test_outputs, n) for n in ("logits", "labels", "features", "tasks")} | changed
+        arrays = {n: getattr(served_outputs, n) for n in ("logits", "labels", "features", "tasks")} | changed
         np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
         return path
 

@@ -106,16 +106,16 @@ def test_calibrate_needs_what_the_method_needs(written, tmp_path):
 
 @pytest.mark.parametrize("method", ["ts", "ets", "dats", "arc"])
 @pytest.mark.parametrize("groups", [None, "all", "tasks", "1", "50"])
-def test_apply_is_predict_proba_in_the_same_order(source, test_outputs, tmp_path, method, groups):
+def test_apply_is_predict_proba_in_the_same_order(source, served_outputs, tmp_path, method, groups):
     option = () if groups is None else ("--groups", groups)
     done = call(
         "apply", source / f"{method}.safetensors", source / "test.npz", *option, "-o", tmp_path / "p.npz"
     )
     assert done.exit_code == 0, done.stderr
-    n, tasks = len(test_outputs), test_outputs.tasks
+    n, tasks = len(served_outputs), served_outputs.tasks
     ids = {"all": np.zeros(n), "1": np.arange(n), "50": np.arange(n) // 50}.get(groups, tasks).astype(int)
     calibrator = equable.load(source / f"{method}.safetensors")
-    expected = calibrator.predict_proba(test_outputs.logits, features=test_outputs.features, groups=ids)
+    expected = calibrator.predict_proba(served_outputs.logits, features=served_outputs.features, groups=ids)
     found = read_npz(tmp_path / "p.npz")
     assert np.array_equal(found["probabilities"], expected)
     assert np.array_equal(found["groups"], ids)
@@ -124,8 +124,8 @@ def test_apply_is_predict_proba_in_the_same_order(source, test_outputs, tmp_path
     assert ("temperature" in found) == (method != "ets")
 
 
-def test_apply_takes_the_files_own_groups_first(source, test_outputs, written, tmp_path):
-    wards = np.array(["a", "b", "c"])[np.arange(len(test_outputs)) % 3]
+def test_apply_takes_the_files_own_groups_first(source, served_outputs, written, tmp_path):
+    wards = np.array(["a", "b", "c"])[np.arange(len(served_outputs)) % 3]
     done = call(
         "apply", source / "arc.safetensors", written(groups=wards), "-o", tmp_path / "p.npz", "--json"
     )
@@ -144,8 +144,8 @@ def read_npz_after(source, outputs, target):
     return read_npz(target)
 
 
-def test_one_row(source, test_outputs, tmp_path):
-    test_outputs[:1].save(tmp_path / "row.npz")
+def test_one_row(source, served_outputs, tmp_path):
+    served_outputs[:1].save(tmp_path / "row.npz")
     for method in ("ts", "ets", "dats", "arc"):
         done = call("apply", source / f"{method}.safetensors", tmp_path / "row.npz", "-o", tmp_path / "p.npz")
         assert done.exit_code == 0, done.stderr
@@ -196,8 +196,8 @@ def wrong_files(outputs):
 @pytest.mark.parametrize(
     "which", ["probabilities", "string labels", "no rows", "NaN", "label out of range", "another array"]
 )
-def test_wrong_files_are_refused_by_all(source, test_outputs, written, tmp_path, which):
-    changed, message = wrong_files(test_outputs)[which]
+def test_wrong_files_are_refused_by_all(source, served_outputs, written, tmp_path, which):
+    changed, message = wrong_files(served_outputs)[which]
     path = written(**changed)
     for result in commands(source, path, tmp_path / "target"):
         assert refused(result, message)
@@ -205,8 +205,8 @@ def test_wrong_files_are_refused_by_all(source, test_outputs, written, tmp_path,
 
 
 @pytest.mark.parametrize("which", ["grown head", "narrow features", "no features"])
-def test_files_of_another_model_are_refused(source, test_outputs, written, tmp_path, which):
-    changed, message = wrong_files(test_outputs)[which]
+def test_files_of_another_model_are_refused(source, served_outputs, written, tmp_path, which):
+    changed, message = wrong_files(served_outputs)[which]
     path = written(**changed)
     for result in list(commands(source, path, tmp_path / "target"))[:2]:
         assert refused(result, rf"dats.safetensors on .*changed.npz: {message}")
@@ -256,19 +256,19 @@ def test_wrong_usage(source, tmp_path):
 # evaluate -------------------------------------------------------------------------------------------
 
 
-def test_evaluate_as_json(source, test_outputs):
+def test_evaluate_as_json(source, served_outputs):
     words = ("evaluate", source / "test.npz", source / "ts.safetensors", source / "arc.safetensors")
     done = call(*words, "--bootstrap", "50", "--bins", "15", "--json")
     said = json.loads(done.stdout)
     assert (said["rows"], said["classes"], said["tasks"], said["groups"]) == (360, 9, 3, "tasks")
     assert [method["method"] for method in said["methods"]] == ["Uncalibrated", "TS", "ARC"]
     arc = equable.load(source / "arc.safetensors")
-    before = equable.Uncalibrated().fit(test_outputs.logits, test_outputs.labels)
+    before = equable.Uncalibrated().fit(served_outputs.logits, served_outputs.labels)
     expected = equable.metrics.compare_tasks(
-        test_outputs.labels,
-        test_outputs.tasks,
-        before.predict_proba(test_outputs.logits),
-        arc.predict_proba(test_outputs.logits, groups=test_outputs.tasks),
+        served_outputs.labels,
+        served_outputs.tasks,
+        before.predict_proba(served_outputs.logits),
+        arc.predict_proba(served_outputs.logits, groups=served_outputs.tasks),
         n_bins=15,
         n_bootstrap=50,
     )

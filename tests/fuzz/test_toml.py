@@ -120,13 +120,17 @@ def test_settings(sandbox, content):
     )
 )
 def test_words(sandbox, words):
-    sandbox.read(lambda: load_config("digits", settings=words), 10**6)
+    found = sandbox.read(lambda: load_config("digits", settings=words), 10**6)
+    assert isinstance(found, (Config, ConfigError))
 
 
 @FUZZ
 @given(text=st.text("0123456789,- ²a", max_size=20))
 def test_seeds(sandbox, text):
-    sandbox.read(lambda: parse_seeds(text), 10**6)
+    found = sandbox.read(lambda: parse_seeds(text), 10**6)
+    if not isinstance(found, ConfigError):
+        assert found
+        assert all(isinstance(seed, int) and seed >= 0 for seed in found)
 
 
 @pytest.mark.parametrize("content", ODD, ids=range(len(ODD)))
