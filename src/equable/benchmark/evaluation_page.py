@@ -16,7 +16,9 @@ from equable.benchmark.figures.panels import (
     draw_referral_panels,
     draw_reliability_panels,
     draw_temperatures,
+    errors_at_shares,
     give_looks,
+    points_of,
 )
 from equable.benchmark.page import Page, PageFigure, PageSection, page_figure, render_page, section_of
 from equable.benchmark.tables.model import number
@@ -136,10 +138,13 @@ def _reliability(evaluation: Evaluation, method: MethodScores, index: int) -> Pl
     def panel(before: ViewScores, after: ViewScores) -> ReliabilityPanel:
         if method is plain:
             return ReliabilityPanel(
-                f"{before.name}: {in_percent(before.ece)} %", {"uncalibrated": before.reliability}
+                f"{before.name}: {in_percent(before.ece)} %", {"uncalibrated": points_of(before.reliability)}
             )
         title = f"{before.name}: {in_percent(before.ece)} → {in_percent(after.ece)} %"
-        sides = {"before": before.reliability, f"after {method.label}": after.reliability}
+        sides = {
+            "before": points_of(before.reliability),
+            f"after {method.label}": points_of(after.reliability),
+        }
         return ReliabilityPanel(title, sides)
 
     panels = [panel(*views) for views in zip(plain.views, method.views, strict=True)]
@@ -150,7 +155,7 @@ def _reliability(evaluation: Evaluation, method: MethodScores, index: int) -> Pl
 
 
 def _referral(evaluation: Evaluation) -> Plot:
-    methods = {m.label: [view.referral for view in m.views] for m in evaluation.methods}
+    methods = {m.label: [errors_at_shares(view.referral) for view in m.views] for m in evaluation.methods}
     looks = give_looks([method.kind for method in evaluation.methods])
     titles = [view.name for view in evaluation.views]
     caption = (

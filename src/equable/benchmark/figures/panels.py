@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from equable.arrays import FloatArray
-from equable.benchmark.figures.curves import SHARES, TICKS, _grid
 from equable.benchmark.figures.style import (
     BLUE,
     GREEN,
@@ -35,14 +34,25 @@ SPARE = [
     for line, markers in (("-", "odP"), ("--", "s^v"), ("-.", "X<>"))
     for color, marker in zip((BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK), markers * 3, strict=False)
 ]
+COLUMNS = 3
+SHARES = np.linspace(0.1, 1.0, 46)  # of fewer rows the error is noise
+TICKS = ([0, 0.5, 1], ["0", "50", "100"])
 Quantiles = Sequence[float]  # 5, 25, 50, 75 and 95 %
+
+
+class Points(NamedTuple):
+    """Rows, mean confidence and accuracy of each bin that has rows."""
+
+    rows: FloatArray
+    confidence: FloatArray
+    accuracy: FloatArray
 
 
 class ReliabilityPanel(NamedTuple):
     """One panel: its title and the curve of each side, by its label."""
 
     title: str
-    curves: Mapping[str, ReliabilityCurve]
+    curves: Mapping[str, Points]
 
 
 def give_looks(kinds: Sequence[str]) -> list[Look]:
@@ -54,9 +64,27 @@ def give_looks(kinds: Sequence[str]) -> list[Look]:
     return [look or next(rest) for look in own]
 
 
+def panel_grid(n_panels: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Panels in rows of three that share their axes; what is left over stays empty."""
+    rows = -(-n_panels // COLUMNS)
+    columns = min(COLUMNS, n_panels)
+    figure, panels = new_figure(height * rows + 0.75, rows, columns, sharex=True, sharey=True)
+    for spare in panels[n_panels:]:
+        spare.set_visible(False)
+    for above in panels[max(0, n_panels - columns) : n_panels]:
+        above.tick_params(labelbottom=True)
+    return figure, panels[:n_panels]
+
+
+def points_of(curve: ReliabilityCurve) -> Points:
+    """The bins of a curve that have rows."""
+    seen = curve.count > 0
+    return Points(curve.count[seen].astype(np.float64), curve.confidence[seen], curve.accuracy[seen])
+
+
 def draw_reliability_panels(panels: Sequence[ReliabilityPanel]) -> Figure:
     """Accuracy against confidence, a panel a view; a dot's area is its share of the rows."""
-    figure, grid = _grid(len(panels), 1.45 if len(panels) > 1 else 2.9)
+    figure, grid = panel_grid(len(panels), 1.45 if len(panels) > 1 else 2.9)
     marks = ((VERMILION, "s", PAPER), (BLUE, "o", BLUE))
     for axes, panel in zip(grid, panels, strict=True):
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle="--")
@@ -73,38 +101,49 @@ def draw_reliability_panels(panels: Sequence[ReliabilityPanel]) -> Figure:
     return figure
 
 
-def _draw_curve(axes: Axes, label: str, curve: ReliabilityCurve, color: str, marker: str, face: str) -> None:
-    seen = curve.count > 0
-    x, y, count = curve.confidence[seen], curve.accuracy[seen], curve.count[seen]
+def _draw_curve(axes: Axes, label: str, points: Points, color: str, marker: str, face: str) -> None:
+    count, x, y = points
     axes.plot(x, y, color=color, linewidth=0.8, alpha=0.6)
     size = 6 + 70 * count / count.sum()
     axes.scatter(x, y, size, color=face, edgecolor=color, marker=marker, label=label)
 
 
+def errors_at_shares(curve: RiskCoverage) -> FloatArray:
+    """Error among the accepted rows at each of `SHARES`."""
+    return np.interp(SHARES, curve.coverage, curve.risk)
+
+
 def draw_referral_panels(
-    titles: Sequence[str], methods: Mapping[str, Sequence[RiskCoverage]], looks: Sequence[Look]
+    titles: Sequence[str],
+    methods: Mapping[str, Sequence[FloatArray]],
+    looks: Sequence[Look],
+    in_a_line: int | None = None,
 ) -> Figure:
-    """Error among the rows the classifier keeps, against the share it refers to a person."""
-    figure, panels = _grid(len(titles), 1.35 if len(titles) > 1 else 2.4)
+    """Error among the rows the classifier keeps, at `SHARES`, against the share it refers to a person.
+
+    `in_a_line` names of the legend stand in a line; None: as many as have room.
+    """
+    figure, panels = panel_grid(len(titles), 1.35 if len(titles) > 1 else 2.4)
     for index, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         axes.set_title(title, fontweight="bold" if title == titles[-1] else None)
         axes.axhline(5, color=MUTED, linewidth=0.8, linestyle=":")
-        for (label, curves), look in zip(methods.items(), looks, strict=True):
-            error = np.interp(SHARES, curves[index].coverage, curves[index].risk)
-            axes.plot(100 * (1 - SHARES), 100 * error, color=look.color, linestyle=look.line, label=label)
+        for (label, errors), look in zip(methods.items(), looks, strict=True):
+            axes.plot(
+                100 * (1 - SHARES), 100 * errors[index], color=look.color, linestyle=look.line, label=label
+            )
         axes.set_xticks([0, 50, 100])
         axes.grid(axis="y")
     panels[0].set_ylim(bottom=0)  # of all of them, and only when all are drawn: it ends the autoscaling
     figure.supxlabel("Referred to a person (%)", fontsize=9.5)
     figure.supylabel("Error among the rest (%)", fontsize=9.5)
-    _legend(figure, panels[0])
+    _legend(figure, panels[0], in_a_line)
     return figure
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    """As many names in a line as have room."""
+def _legend(figure: Figure, axes: Axes, in_a_line: int | None = None) -> None:
+    """As many names in a line as have room, or as asked for."""
     handles, labels = axes.get_legend_handles_labels()
-    room = max(1, 52 // (7 + max(map(len, labels))))
+    room = in_a_line or max(1, 52 // (7 + max(map(len, labels))))
     figure.legend(handles, labels, loc="outside upper left", ncols=min(room, len(labels)), handlelength=2.2)
 
 
