@@ -103,7 +103,8 @@ def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
 def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> IntArray:
     """The (N,) class indices in 0 … K − 1."""
     labels = as_integers(value, name, n_rows)
-    if labels.size and (labels.min() < 0 or labels.max() >= n_classes):
+    # read without a sign, a negative number is a huge one
+    if labels.size and labels.view(np.uint64).max() >= n_classes:
         worst = labels.max() if labels.max() >= n_classes else labels.min()
         raise InputError(
             f"{name} must lie in 0 … {n_classes - 1} (K = {n_classes} logit columns); got {worst}"
@@ -118,7 +119,7 @@ def as_integers(value: Any, name: str, n_rows: int) -> IntArray:
     if not whole and array.dtype.kind not in "iub":
         raise InputError(f"{name} must be whole numbers; got {_short(array)} of dtype {array.dtype}")
     # compared as Python numbers: 2⁶³ − 1 is no float64
-    if array.size and (int(array.min()) < -(2**63) or int(array.max()) >= 2**63):
+    if array.dtype.kind in "uf" and array.size and (int(array.min()) < -(2**63) or int(array.max()) >= 2**63):
         raise InputError(f"{name} must fit in 64 bits with a sign; got {array.min()} … {array.max()}")
     return array.astype(np.int64)
 

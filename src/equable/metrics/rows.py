@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equable.arrays import FloatArray, IntArray, as_labels, as_matrix, as_probabilities, row_blocks
+from equable.arrays import FloatArray, IntArray, as_labels, as_matrix, as_probabilities, as_vector, row_blocks
 
 BoolArray = NDArray[np.bool_]
 
@@ -31,20 +31,45 @@ def top_rows(y_true: Any, y_prob: Any) -> Iterator[tuple[np.ndarray, BoolArray]]
     """
     probabilities = as_matrix(y_prob, "y_prob", min_columns=2, finite=False)
     n_rows, n_classes = probabilities.shape
-    labels = as_labels(y_true, n_rows, n_classes, name="y_true")
-    for block in row_blocks(n_rows, n_classes, elements=1 << 17):
-        columns = np.ascontiguousarray(probabilities[block].T)
-        if columns.dtype.itemsize < 4:
-            columns = columns.astype(np.float32)
-        # A NaN fails every comparison; what looks wrong is judged by the rule itself, which says what it is.
-        if not (columns.min() >= 0 and np.abs(columns.sum(axis=0) - 1).max() <= 0.9e-3):
-            as_probabilities(probabilities)
-        confidence, own = columns.max(axis=0), labels[block]
-        hit: BoolArray = columns[own, np.arange(len(own))] == confidence
-        # The first of equal maxima counts; only confidences up to a half can have an equal.
-        doubtful = np.flatnonzero(hit & (confidence <= 0.501))
-        hit[doubtful] = columns[:, doubtful].argmax(axis=0) == own[doubtful]
+    labels = as_vector(y_true, "y_true", n_rows)
+    blocks = row_blocks(n_rows, n_classes, elements=1 << 18)
+    turned = np.empty((n_classes, blocks[0].stop), np.result_type(probabilities.dtype, np.float32))
+    first = n_classes * np.arange(turned.shape[1])
+    ones = np.ones(n_classes, turned.dtype)
+    judged = False
+    for block in blocks:
+        rows = probabilities[block]
+        columns = turned[:, : len(rows)]
+        np.copyto(columns, rows.T)
+        confidence = _largest(columns)
+        if confidence is None or not _near_one(ones @ columns):
+            if not judged:  # once: what looks wrong here is judged by the rule itself, which says what it is
+                as_probabilities(probabilities)
+                judged = True
+            confidence = columns.max(axis=0)
+        own = as_labels(labels[block], len(rows), n_classes, name="y_true")
+        # every place lies inside; "clip" only spares the looking
+        hit: BoolArray = rows.ravel().take(first[: len(own)] + own, mode="clip") == confidence
+        if np.count_nonzero(columns == confidence) > len(rows):  # of equal maxima the first counts
+            np.logical_and(hit, columns.argmax(axis=0) == own, out=hit)
         yield confidence.astype(probabilities.dtype, copy=False), hit
+
+
+def _largest(columns: np.ndarray) -> np.ndarray | None:
+    """The maximum of each row; None where a number is negative, −0.0, NaN or above 1.001.
+
+    The bits of positive floats, read as whole numbers, are in the order of the floats, and those of
+    negative ones and NaN come after them all: one pass finds the maximum and what does not belong.
+    """
+    bits = np.dtype(f"u{columns.itemsize}")
+    top = columns.view(bits).max(axis=0)
+    highest = columns.dtype.type(1.001).view(bits)
+    return top.view(columns.dtype) if top.max() <= highest else None
+
+
+def _near_one(sums: np.ndarray) -> bool:
+    """Are the sums so near to 1 that their rounding does not matter? NaN are not."""
+    return bool(sums.min() >= 1 - 0.9e-3 and sums.max() <= 1 + 0.9e-3)
 
 
 def top_label(probabilities: np.ndarray) -> tuple[np.ndarray, IntArray]:

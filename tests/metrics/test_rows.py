@@ -1,0 +1,73 @@
+"""Reading the top labels block by block, against numpy's argmax over the whole table."""
+
+import numpy as np
+import pytest
+
+from equable.errors import InputError
+from equable.metrics import rows as module
+from equable.metrics.rows import top_rows
+
+
+def read(y_true, y_prob):
+    confidence, hit = zip(*top_rows(y_true, y_prob), strict=True)
+    return np.concatenate(confidence), np.concatenate(hit)
+
+
+def assert_as_argmax(labels, table):
+    confidence, hit = read(labels, table)
+    np.testing.assert_array_equal(confidence, table.max(axis=1))
+    np.testing.assert_array_equal(hit, table.argmax(axis=1) == labels)
+    assert confidence.dtype.itemsize == table.dtype.itemsize
+
+
+@pytest.fixture(params=[2, 3, 10])
+def table(request):
+    """Eighths: nearly every row has ties, and the sums are exact in any precision."""
+    counts = np.random.default_rng(request.param).multinomial(8, [1 / request.param] * request.param, 70_000)
+    return counts / 8
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+def test_the_first_of_equal_maxima_counts(table, dtype):
+    table = table.astype(dtype)
+    labels = np.random.default_rng(0).integers(0, table.shape[1], len(table))
+    ties = (table == table.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    assert ties.mean() > 0.2
+    assert_as_argmax(labels, table)
+
+
+def test_any_layout_in_memory(table):
+    labels = np.random.default_rng(0).integers(0, table.shape[1], len(table))
+    assert_as_argmax(labels, np.asfortranarray(table))
+    assert_as_argmax(labels[::3], table[::3])
+    assert_as_argmax(labels, np.repeat(table, 2, axis=1)[:, ::2])
+
+
+def test_a_negative_zero_is_a_zero(table):
+    labels = np.random.default_rng(0).integers(0, table.shape[1], len(table))
+    assert_as_argmax(labels, np.where(table == 0, -0.0, table))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1e-30, 1.2, 7.0])
+@pytest.mark.parametrize("row", [0, -1])
+def test_one_bad_number_is_found_in_any_block(table, bad, row):
+    table[row, 1] = bad
+    with pytest.raises(InputError, match="y_prob must"):
+        read(np.zeros(len(table), dtype=int), table)
+
+
+@pytest.mark.parametrize("label", [-1, 10**6])
+def test_one_bad_label_is_found_in_any_block(table, label):
+    labels = np.zeros(len(table), dtype=int)
+    labels[-1] = label
+    with pytest.raises(InputError, match=f"y_true must lie in 0 … {table.shape[1] - 1} .*got {label}"):
+        read(labels, table)
+
+
+def test_rows_near_the_limit_are_judged_once(table, monkeypatch):
+    """Sums of 1.00095 are allowed, but look odd in every block: the work stays linear in the rows."""
+    judged = []
+    rule = module.as_probabilities
+    monkeypatch.setattr(module, "as_probabilities", lambda values: judged.append(rule(values)))
+    assert_as_argmax(np.zeros(len(table), dtype=int), table * 1.00095)
+    assert len(judged) == 1
