@@ -20,8 +20,8 @@ def page(results: dict[str, Results]) -> str:
 INTRODUCTION = """# Speed
 
 Written by `make bench` from `benchmarks/results/`. Contestants live in environments of their own, see the same
-data with the same number of threads and take turns in one run; a ratio is the median over the turns, its
-quartiles in brackets. Times are of a shared machine and noisy: trust the ratios. `make bench ONLY=ece` runs one.
+data with the same number of threads and take turns in one run; what takes less than a second runs twice in
+each turn, and the second time counts. A ratio is the median over the turns, its quartiles in brackets. Times are of a shared machine and noisy: trust the ratios. `make bench ONLY=ece` runs one.
 """
 
 

@@ -35,11 +35,12 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, inputs, H, W) → (N, outputs, H / stride, W / stride)."""
-        out = F.relu(self.bn1(self.conv1(x)))
+        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
         # A 1×1 convolution with stride s is one without on every s-th pixel. Written out, because oneDNN's
         # strided kernel corrupts memory when there are few channels:
         # https://github.com/uxlfoundation/oneDNN/issues/6035
-        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x[:, :, :: self.stride, :: self.stride]))
+        short = self.shortcut(x[:, :, :: self.stride, :: self.stride])
+        return F.relu(self.bn2(self.conv2(out)) + short, inplace=True)
 
 
 class _ResNet(nn.Module):
@@ -67,7 +68,7 @@ class _ResNet(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """(N, C, H, W) → (N, D) penultimate features."""
-        out = self.stages(F.relu(self.bn(self.stem(x))))
+        out = self.stages(F.relu(self.bn(self.stem(x)), inplace=True))
         return F.avg_pool2d(out, self.pool).flatten(1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
