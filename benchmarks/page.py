@@ -138,33 +138,49 @@ def phase(results: Results) -> str:
 def growth(results: Results) -> str:
     """Growth with rows, classes and groups."""
     found = results["results"]
-    rows = [
-        [name, *(f"{axes.get(axis, float('nan')):.2f}" for axis in ("rows", "classes", "groups"))]
-        for name, axes in found["exponents"].items()
+    steep = found["exponents"]
+    columns = [
+        ("fit", "rows"),
+        ("fit", "classes"),
+        ("apply", "rows"),
+        ("apply", "classes"),
+        ("apply", "groups"),
     ]
-    peak = [p for p in found["points"] if "error" not in p and p["axis"] == "rows"]
-    largest = max(p["rows"] for p in peak)
+    rows = [
+        [name, *(exponent(steep[what].get(name, {}).get(axis)) for what, axis in columns)]
+        for name in steep["apply"]
+    ]
+    whole = [p for p in found["points"] if "error" not in p and p["axis"] == "rows"]
+    largest = max(p["rows"] for p in whole)
     memory = [
         [
             p["calibrator"],
-            f"{p['apply']['peak_bytes'] / p['input_bytes']:.2f}",
-            f"{p['fit']['peak_bytes'] / 1e6:.0f} MB",
             f"{p['apply']['seconds']:.1f} s",
+            f"{p['apply']['peak_bytes'] / p['input_bytes']:.2f}",
+            f"{p['fit_rows']:,}",
+            f"{p['fit']['seconds']:.1f} s",
+            f"{p['fit']['peak_bytes'] / 1e6:.0f} MB",
         ]
-        for p in peak
+        for p in whole
         if p["rows"] == largest
     ]
     return (
         "## Growth\n\n![Seconds of fitting (dotted) and applying (solid) against rows, classes and groups]"
-        f"(images/growth.svg)\n\nFits see at most {found['fit_rows']:,} rows, applying sees all. Exponents of "
-        "applying between the two largest sizes, 1 is linear:\n\n"
-        + table(["", "rows", "classes", "groups"], rows)
-        + f"\nAt {largest:,} rows × 100 classes (float32), with `out=`: peak of memory while applying, as a multiple "
-        "of the input, and while fitting:\n\n"
-        + table(["", "applying", "fitting", "time to apply"], memory)
+        "(images/growth.svg)\n\nSolid: applying, dotted: fitting. A fit that would take longer than "
+        f"{found['budget']:.0f} s is not in the figure. Exponents between the two largest sizes, 1 is linear; a "
+        "fit's also moves with the number of its steps:\n\n"
+        + table(["", *(f"{'fitting' if w == 'fit' else 'applying'}, {axis}" for w, axis in columns)], rows)
+        + f"\nAt {largest:,} rows × 100 classes (float32), written to `out=`. Memory is the peak above what the "
+        "process held before, while applying as a multiple of the input (logits and features):\n\n"
+        + table(["", "applying", "memory", "rows fitted", "fitting", "memory"], memory)
         + "\n"
         + stamp(results)
     )
+
+
+def exponent(value: float | None) -> str:
+    """Two digits, or a dash for what was not measured."""
+    return "–" if value is None else f"{value:.2f}"
 
 
 def blocks(results: Results) -> str:

@@ -68,7 +68,7 @@ def _largest(columns: np.ndarray) -> np.ndarray | None:
 
 
 def _near_one(sums: np.ndarray) -> bool:
-    """Are the sums so near to 1 that their rounding does not matter? NaN are not."""
+    """Whether the sums are so near to 1 that their rounding does not matter; NaN are not."""
     return bool(sums.min() >= 1 - 0.9e-3 and sums.max() <= 1 + 0.9e-3)
 
 
