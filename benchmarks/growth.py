@@ -8,6 +8,7 @@ log seconds over log size, taken over the last two points: 1 is linear. A fit th
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -123,7 +124,8 @@ def fits(point: Point) -> bool:
 
 def _apart(*point: Any) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.growth", json.dumps(point)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    one = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=one)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1]}
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
