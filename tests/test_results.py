@@ -229,7 +229,7 @@ class TestTheRules:
             (["shown"] * 3, "holds"),
             (["shown", "open", "open"], "partly"),
             (["shown", "contrary"], "not"),
-            (["open"], "not"),
+            (["open"], "not shown"),
             ([], "not measured"),
         ],
     )

@@ -260,7 +260,8 @@ def _same(one: Published, other: Published) -> list[Evidence]:
         apart = Estimate(
             theirs.mean - ours.mean, theirs.low - ours.high, theirs.high - ours.low, min(ours.n, theirs.n)
         )
-        found.append(Evidence(one.expected.dataset, what, apart, POINTS, outcome, note))  # type: ignore[arg-type]
+        between = f"{other.expected.network} − {one.expected.network} of ({what})"
+        found.append(Evidence(one.expected.dataset, between, apart, POINTS, outcome, note))  # type: ignore[arg-type]
     return found
 
 

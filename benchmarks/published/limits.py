@@ -140,7 +140,7 @@ def draw_correct(runs: Runs) -> Figure | None:
         axes.axvline(0.05, color=MUTED, linewidth=0.8, linestyle=":")
         axes.set_title(run.title)
         axes.grid(axis="x")
-    panels[-1].set_xlabel("Temperature of the last task: hollow as run, filled all correct")
+    panels[-1].set_xlabel("T of the last task: hollow as run, filled all correct")
     return drawn
 
 

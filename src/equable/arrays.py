@@ -185,13 +185,18 @@ def as_probabilities(value: Any, name: str = "y_prob") -> np.ndarray:
 def _require_finite(array: np.ndarray, name: str, first_row: int = 0) -> None:
     """NaN and infinities all show in the minimum or maximum; no copy of the array is made."""
     for block in row_blocks(array.shape[0], array.shape[1], elements=1 << 20):
-        low, high = array[block].min(), array[block].max()
-        if not (np.isfinite(low) and np.isfinite(high)):
+        if not _all_finite(array[block]):
             rows, columns = np.nonzero(~np.isfinite(array[block]))
             raise InputError(
                 f"{name} must be finite; got {array[block][rows[0], columns[0]]} "
                 f"in row {first_row + block.start + rows[0]}, column {columns[0]}"
             )
+
+
+def _all_finite(block: np.ndarray) -> bool:
+    if block.dtype == np.float16:  # processors do not compare them; their bits without the sign are in order
+        return bool((block.view(np.uint16) & 0x7FFF).max() < 0x7C00)
+    return bool(np.isfinite(block.min()) and np.isfinite(block.max()))
 
 
 def _first_bad(weights: FloatArray) -> float:

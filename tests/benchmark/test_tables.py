@@ -225,13 +225,13 @@ def test_comparison_of_two_backbones(tmp_path):
     ]
     table = comparison_table(runs)
     labels = [column.heading for column in table.columns]
-    assert table.groups == [("CIFAR10, slim_resnet18", 4), ("CIFAR10, resnet32", 4)]
-    assert r"\multicolumn{4}{c}{CIFAR10, slim\_resnet18} & \multicolumn{4}{c}{CIFAR10, resnet32}" in latex(
+    assert table.groups == [("CIFAR10, SlimResNet18", 4), ("CIFAR10, ResNet32", 4)]
+    assert r"\multicolumn{4}{c}{CIFAR10, SlimResNet18} & \multicolumn{4}{c}{CIFAR10, ResNet32}" in latex(
         table
     )
     assert r"\cmidrule(lr){2-5} \cmidrule(lr){6-9}" in latex(table)
-    assert labels[0] == "CIFAR10, slim_resnet18: NLL"
-    assert labels[-1] == "CIFAR10, resnet32: maxΔECE (points)"
+    assert labels[0] == "CIFAR10, SlimResNet18: NLL"
+    assert labels[-1] == "CIFAR10, ResNet32: maxΔECE (points)"
     rows = rows_of(table)
     assert rows["DATS"][1].best
     assert not rows["DATS"][5].best

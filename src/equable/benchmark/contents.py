@@ -58,7 +58,7 @@ def runs_page(runs: Sequence[Results], figures: Figures) -> Page:
 
 def _kicker(run: Results) -> str:
     seeds = f"{len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''}"
-    return f"equable report · {run.last_task + 1} tasks · {seeds} · {run.backbone.replace('_', ' ')}"
+    return f"equable report · {run.last_task + 1} tasks · {seeds} · {run.network}"
 
 
 def _tiles(run: Results) -> list[tuple[str, str, str]]:

@@ -18,6 +18,8 @@ from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
 from equable.storage import read_json, read_sealed
 
+NETWORK_NAMES = {"slim_resnet18": "SlimResNet18", "resnet32": "ResNet32"}
+
 
 class Spread(NamedTuple):
     """Mean and standard deviation (ddof 0) over n seeds; fractions, nats or seconds."""
@@ -120,6 +122,11 @@ class Results:
     def backbone(self) -> str:
         """Name of the network, as in the settings."""
         return str(self.config.get("network", {}).get("name", "slim_resnet18"))
+
+    @property
+    def network(self) -> str:
+        """The same as people write it."""
+        return NETWORK_NAMES.get(self.backbone, self.backbone)
 
     def at(self, method: str, task: int | None = None) -> list[Score]:
         """The method's scores after a task (default: the last), one a seed."""

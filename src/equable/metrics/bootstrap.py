@@ -123,8 +123,12 @@ def _add_weighted(
 def _row_weights(counts: IntArray, n_rows: int, rng: np.random.Generator) -> FloatArray:
     """(replicates, n_rows): how often each row is drawn when counts[r] rows are drawn at random."""
     drawn = rng.integers(0, n_rows, size=int(counts.sum()), dtype=np.int32)
-    start_of_replicate = np.repeat(np.arange(len(counts)) * n_rows, counts)
-    weights = np.bincount(start_of_replicate + drawn, minlength=len(counts) * n_rows)
+    replicate = np.arange(len(counts)) * n_rows
+    if counts.min() == counts.max():  # no other stratum takes rows away
+        places = (drawn.reshape(len(counts), -1) + replicate[:, None]).ravel()
+    else:
+        places = np.repeat(replicate, counts) + drawn
+    weights = np.bincount(places, minlength=len(counts) * n_rows)
     return weights.reshape(len(counts), n_rows).astype(np.float64)
 
 

@@ -19,7 +19,7 @@ def run_names(runs: Sequence[Results]) -> list[str]:
     """
     titles = [run.title for run in runs]
     names = [
-        t if titles.count(t) == 1 else f"{t}, {run.backbone}" for t, run in zip(titles, runs, strict=True)
+        t if titles.count(t) == 1 else f"{t}, {run.network}" for t, run in zip(titles, runs, strict=True)
     ]
     return [n if names.count(n) == 1 else f"{n}, {run.name}" for n, run in zip(names, runs, strict=True)]
 
