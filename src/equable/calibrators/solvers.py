@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray
+from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.shifted import KEEP_ELEMENTS, ShiftedRows
 from equable.errors import ConvergenceWarning
 
@@ -216,14 +216,20 @@ def _newton_nll(
 
 
 class _NLLRows:
-    """The slope and curvature in u = log T of the weighted NLL of some rows, block by block."""
+    """The slope and curvature in u = log T of the weighted NLL of some rows, block by block.
+
+    A block is shifted by its maxima anew in each pass, always in the same memory: fresh memory from the
+    system costs more than the arithmetic.
+    """
 
     def __init__(
         self, logits: np.ndarray, labels: IntArray, weights: FloatArray, dtype: type[np.floating[Any]]
     ) -> None:
-        self.shifted, self.weights, self.dtype = ShiftedRows(logits, dtype), weights, dtype
+        self.logits, self.labels, self.weights, self.dtype = logits, labels, weights, dtype
+        self.blocks = row_blocks(*logits.shape)
         self.ones: FloatArray = np.ones(logits.shape[1], dtype=dtype)
-        self.labels = labels
+        self.work = np.empty((2, self.blocks[0].stop, logits.shape[1]), dtype=dtype)
+        self.highest = np.empty((len(logits), 1), dtype=dtype)
         # Σw s_y does not change with u: summed once.
         self.own: float | None = None
 
@@ -231,8 +237,13 @@ class _NLLRows:
         """Newton in β, taken multiplicatively: Δu = g / (βh)."""
         beta = math.exp(-u)
         mean_sum = curvature = own_sum = 0.0
-        for block, shifted in self.shifted:
-            e = shifted * self.dtype(beta)
+        for block in self.blocks:
+            z = self.logits[block].astype(self.dtype, copy=False)
+            shifted, e = self.work[:, : len(z)]
+            if self.own is None:
+                z.max(axis=1, keepdims=True, out=self.highest[block])
+            np.subtract(z, self.highest[block], out=shifted)
+            np.multiply(shifted, self.dtype(beta), out=e)
             np.exp(e, out=e)
             total = e @ self.ones
             e *= shifted
