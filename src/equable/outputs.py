@@ -5,7 +5,9 @@ Notation: N rows, K classes seen so far (columns of the logits, in order of arri
 
 from __future__ import annotations
 
+import difflib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -16,6 +18,15 @@ from equable.errors import FileFormatError, InputError
 from equable.storage import read_npz, write_npz
 
 SCHEMA = 1
+MAKE = "np.savez('rows.npz', logits=…, labels=…)"
+#: What other programs call these arrays.
+SYNONYMS = {
+    **dict.fromkeys(("x", "z", "scores", "outputs"), "logits"),
+    **dict.fromkeys(("y", "y_true", "targets"), "labels"),
+    **dict.fromkeys(("f", "embeddings"), "features"),
+    "t": "tasks",
+    "batches": "groups",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +82,14 @@ class Outputs:
 
     def __getitem__(self, rows: Any) -> Outputs:
         """The chosen rows (a slice, a mask or indices) as a new record."""
-        chosen = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Outputs(**{name: None if value is None else value[rows] for name, value in chosen.items()})
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        chosen: dict[str, Any] = {n: None if value is None else value[rows] for n, value in arrays.items()}
+        if chosen["logits"].ndim != 2 or not len(chosen["logits"]):
+            return Outputs(**chosen)  # which refuses them
+        part = object.__new__(Outputs)  # rows of a record are checked already
+        for name, value in chosen.items():
+            object.__setattr__(part, name, value)
+        return part
 
     def save(self, path: str | os.PathLike[str], *, compress: bool = False) -> None:
         """Write an npz file, atomically."""
@@ -85,7 +102,7 @@ class Outputs:
 
         A damaged, foreign or newer file is a `FileFormatError`; bad arrays are named with the file.
         """
-        arrays = read_npz(path)
+        arrays = read_npz(path, MAKE)
         schema = arrays.pop("schema", np.array(SCHEMA))
         if schema.shape != () or schema.dtype.kind not in "iu":
             raise FileFormatError(f"{path}: schema must be one whole number; got {schema!r}")
@@ -97,8 +114,23 @@ class Outputs:
         if "logits" not in arrays or not set(arrays) <= known:
             raise FileFormatError(
                 f"{path} must hold the array 'logits' and none but {sorted(known)}; it holds {sorted(arrays)}"
+                + _suggestion(arrays, known)
             )
         try:
             return cls(**arrays)
         except InputError as error:
             raise FileFormatError(f"{path}: {error}") from error
+
+
+def _suggestion(held: Iterable[str], known: set[str]) -> str:
+    """Which names the unknown arrays may be meant to have; none that is taken."""
+    free, found = known - set(held), {}
+    for name in sorted(set(held) - known):
+        meant = SYNONYMS.get(name.lower()) or next(
+            iter(difflib.get_close_matches(name.lower(), known, n=1)), ""
+        )
+        if meant in free:
+            found[name] = meant
+    if found:
+        return "; did you mean " + ", ".join(f"{meant} for {name!r}" for name, meant in found.items()) + "?"
+    return f"; give each its name: {MAKE}" if "arr_0" in held else ""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from equable.errors import FileFormatError, InputError
-from equable.npy import is_plain, read_npy
+from equable.npy import MAGIC, is_plain, read_npy
 
 # An npz file may not unpack to more than this many times its size (or this many bytes, if more):
 # a few kilobytes must not be able to fill the memory.
@@ -131,13 +131,18 @@ def write_npz(
                 npy_format.write_array(stream, array, allow_pickle=False)
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def read_npz(path: str | os.PathLike[str], make: str = "np.savez(…, name=array)") -> dict[str, np.ndarray]:
     """Read all arrays of an npz file without pickle and without trusting its headers.
 
     What the system refuses (a missing file, a folder) is its own ``OSError``; whatever is wrong with
-    the content is a `FileFormatError`.
+    the content is a `FileFormatError`. `make` tells who brings a single array how such a file is made.
     """
     with open(path, "rb") as stream:
+        if stream.read(len(MAGIC)) == MAGIC:
+            raise FileFormatError(
+                f"{path} must be an npz file of named arrays; it is a single array (npy). "
+                f"Make one with {make}"
+            )
         limit = max(FREE_BYTES, MAX_EXPANSION * os.fstat(stream.fileno()).st_size)
         try:
             with zipfile.ZipFile(stream) as archive:

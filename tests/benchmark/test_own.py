@@ -9,10 +9,16 @@ from typer.testing import CliRunner
 
 from equable.benchmark.config import load_config, read_config
 from equable.benchmark.methods import METHODS
-from equable.benchmark.own import check_methods, make_calibrator, methods_of, parse_method, read_methods
+from equable.benchmark.own import (
+    check_methods,
+    make_calibrator,
+    methods_of,
+    parse_method,
+    read_methods,
+)
 from equable.benchmark.regimes import regimes_run
 from equable.benchmark.results import load_results
-from equable.benchmark.score import add_methods, score_run
+from equable.benchmark.score import score_own, score_run
 from equable.benchmark.store import start_run
 from equable.benchmark.tables.overall import main_table
 from equable.cli import app
@@ -99,8 +105,7 @@ def test_the_tables_of_the_page_are_settings(tmp_path):
 
 
 def test_it_is_scored_in_processes_and_ranked(tiny_run, file):
-    add_methods(tiny_run, [f"mine={file}:Half"])
-    counts = score_run(tiny_run, jobs=2, progress=False)
+    counts = score_own(tiny_run, [f"mine={file}:Half"], jobs=2, progress=False)
     assert (counts.made, counts.kept, counts.failed) == (3, 3 * (len(METHODS) + 1), ())
     results = load_results(tiny_run.path)
     assert results.own == ("mine",)
@@ -110,8 +115,7 @@ def test_it_is_scored_in_processes_and_ranked(tiny_run, file):
 
 
 def test_a_changed_file_is_scored_again_alone(tiny_run, file):
-    add_methods(tiny_run, [f"mine={file}:Half"])
-    score_run(tiny_run, progress=False)
+    score_own(tiny_run, [f"mine={file}:Half"], progress=False)
     first = tiny_run.config().methods["mine"].sha256
     write(file, fit="self.divisor = 3.0")  # at once, and of another length: both must be seen
     assert score_run(tiny_run, progress=False).made == 3
@@ -130,15 +134,15 @@ def test_other_settings_are_another_method_and_another_label_is_not(tiny_run, fi
 
 
 def test_a_file_that_is_gone(tiny_run, file):
-    add_methods(tiny_run, [f"mine={file}:Half"])
-    score_run(tiny_run, progress=False)
+    score_own(tiny_run, [f"mine={file}:Half"], progress=False)
     file.unlink()
     assert score_run(tiny_run, progress=False).made == 0  # nothing to do, nothing to miss
     tiny_run.score(0, 1, "mine").unlink()
     tiny_run.score(0, 1, "rc").unlink()
     result = call("score", tiny_run.path)
     assert result.exit_code == 1
-    assert "method 'mine' failed on seed 0 after task 2: methods.mine: calibrator must be in" in result.stderr
+    assert "method 'mine': 1 of 3 scores failed; first: on seed 0 after task 2: " in result.stderr
+    assert "methods.mine: calibrator must be in an existing file" in result.stderr
     assert f"there is no {file}" in result.stderr
     assert tiny_run.score(0, 1, "rc").is_file()
     assert "mine" in [row.label for row in main_table(load_results(tiny_run.path)).sections[0].rows]
@@ -147,12 +151,12 @@ def test_a_file_that_is_gone(tiny_run, file):
 
 
 def test_an_error_in_it_costs_no_other_score(tiny_run, file):
-    write(file, fit="if len(rows.labels) > 100: raise ZeroDivisionError('by nought')")
+    write(file, fit="if rows.n_classes > 4: raise ZeroDivisionError('by nought')")
     for path in tiny_run.scores.glob("*_rc.json"):
         path.unlink()
-    result = call("score", tiny_run.path, "--method", f"mine={file}:Half")
+    result = call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={file}:Half")
     assert result.exit_code == 1
-    assert "method 'mine' failed on seed 0 after task" in result.stderr
+    assert "equable: method 'mine': 2 of 3 scores failed; first: on seed 0 after task 3: " in result.stderr
     assert "ZeroDivisionError: by nought (mine.py, line 12)" in result.stderr
     assert len(list(tiny_run.scores.glob("*_rc.json"))) == 3
     with pytest.warns(EquableWarning, match="method 'mine' failed as rows arrive in other ways: ZeroDiv"):
@@ -162,21 +166,22 @@ def test_an_error_in_it_costs_no_other_score(tiny_run, file):
 
 
 NONSENSE = {
-    "def _temperatures(self, rows): return np.full(len(rows), np.nan)": "must be finite; got nan in row 0",
-    "def _temperatures(self, rows): return np.ones(3)": "ValueError",
+    "def _temperatures(self, rows): return np.full(len(rows), np.nan)": "must be finite and > 0; got nan",
+    "def _temperatures(self, rows): return np.ones(3)": "Odd1._temperatures must be an array of shape",
     "def _probabilities(self, rows, out): return rows.logits": "must be probabilities ≥ 0",
-    "def _probabilities(self, rows, out): return None": "",
+    "def _probabilities(self, rows, out): return None": "Odd3._probabilities must return an array of shape",
     "def predict_proba(self, z, **_): return np.eye(z.shape[1])[z.argmin(1)]": "must leave accuracy as it is",
-    "FITTED = {'a_': 'float'}": "has no attribute 'a_'",
-    "def _fit(self, rows): return 3": "TypeError",
+    "FITTED = {'a_': 'float'}": "Odd5._fit must return what FITTED names, ['a_']; got []",
+    "def _fit(self, rows): return 3": "Odd6._fit must return a dictionary",
 }
 
 
 def test_nonsense_is_never_scored(tiny_run, file):
     kinds = [f"\nclass Odd{n}(Half):\n    {body}\n" for n, body in enumerate(NONSENSE)]
     file.write_text(file.read_text() + "".join(kinds))
-    add_methods(tiny_run, [f"odd{n}={file}:Odd{n}" for n in range(len(NONSENSE))])
-    counts = score_run(tiny_run, progress=False)
+    names = tuple(f"odd{n}" for n in range(len(NONSENSE)))
+    counts = score_own(tiny_run, [f"{name}={file}:{name.title()}" for name in names], progress=False)
+    assert counts.dropped == names
     assert counts.made == 0
     for n, message in enumerate(NONSENSE.values()):
         said = [text for text in counts.failed if f"method 'odd{n}' failed on seed 0" in text]
@@ -185,17 +190,19 @@ def test_nonsense_is_never_scored(tiny_run, file):
     assert not list(tiny_run.scores.glob("*_odd*.json"))
 
 
+NAME_RULE = "a method's name must be 1 to 40 lower case letters, digits and _, a letter first, like my_method"
+
+
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
         ({"rc": {"calibrator": "mine.py:Half"}}, "a method's name must be new; 'rc' is one of equable's"),
         ({"oracle_task": {"calibrator": "mine.py:Half"}}, "must be new"),
-        ({"noise_floor": {"calibrator": "mine.py:Half"}}, "must be like my_method"),
-        (
-            {"../mine": {"calibrator": "mine.py:Half"}},
-            "must be like my_method, a letter first; got '../mine'",
-        ),
-        ({"": {"calibrator": "mine.py:Half"}}, "must be like my_method"),
+        ({"noise_floor": {"calibrator": "mine.py:Half"}}, "must not end in noise_floor; got 'noise_floor'"),
+        ({"../mine": {"calibrator": "mine.py:Half"}}, f"{NAME_RULE}; got '../mine'"),
+        ({"Mine": {"calibrator": "mine.py:Half"}}, f"{NAME_RULE}; got 'Mine'"),
+        ({"m" * 41: {"calibrator": "mine.py:Half"}}, NAME_RULE),
+        ({"": {"calibrator": "mine.py:Half"}}, NAME_RULE),
         ({"mine": {}}, "methods.mine.calibrator must"),
         ({"mine": 3}, "methods.mine must be a table"),
         (3, "methods must be tables"),
@@ -219,11 +226,11 @@ def test_impossible_tables_are_refused(tables, message, file):
     ("calibrator", "settings", "message"),
     [
         ("mine.py:Other", {}, "must name a class of"),
-        ("mine.py:Stranger", {}, "must be a subclass of equable.calibrators.Calibrator; got <class"),
+        ("mine.py:Stranger", {}, "must be a subclass of equable.calibrators.Calibrator; got Stranger"),
         ("mine.py:not_a_class", {}, "must be a subclass of equable.calibrators.Calibrator; got 3"),
         ("absent.py:Half", {}, "must be in an existing file"),
         ("no.such.package:Half", {}, "cannot be imported: ModuleNotFoundError"),
-        ("json:JSONDecoder", {}, "must be a subclass"),
+        ("json:JSONDecoder", {}, "must be a subclass of equable.calibrators.Calibrator; got JSONDecoder"),
         ("mine.py:Half", {"colour": 1}, "must take its settings; Half(colour=1) raises TypeError"),
         ("mine.py:Half", {"divisor": -1}, "divisor must be > 0 (mine.py, line 10)"),
         ("broken.py:Half", {}, "cannot be imported: SyntaxError"),
@@ -263,6 +270,28 @@ def test_a_run_folder_cannot_bring_its_own_code(tiny_run):
         assert "must be an absolute path in a run folder; got 'evil.py'" in result.stderr
     main_table(load_results(tiny_run.path))  # a report needs no code
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("Flip=mine.py:Half", f"--method: {NAME_RULE}; got 'Flip'"),
+        ("mine.py", "--method must be [NAME=]FILE.py:CLASS; the class is missing in 'mine.py'"),
+        ("flip=mine.py", "--method must be [NAME=]FILE.py:CLASS; the class is missing in 'flip=mine.py'"),
+        ("mine.py:", "--method must be [NAME=]FILE.py:CLASS; the class is missing in 'mine.py:'"),
+        ("C:\\\\mine.py", "the class is missing in"),
+        (
+            "mine.py:Stranger",
+            "methods.stranger: calibrator must be a subclass of equable.calibrators.Calibrator",
+        ),
+    ],
+)
+def test_wrong_words_for_a_method(words, message, file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    result = call("run", "digits", "--method", words, "--out", "out")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert message in result.stderr
+    assert not Path("out").exists()
 
 
 def test_names_of_the_command_line():

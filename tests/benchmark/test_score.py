@@ -8,6 +8,7 @@ import pytest
 
 import equable
 from equable.benchmark import score as score_module
+from equable.benchmark.bounds import TaskTemperatures
 from equable.benchmark.judge import forward_seconds, judge, set_exam
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.records import Score
@@ -176,13 +177,22 @@ def test_warnings_become_facts(exam, recwarn):
     assert "warnings" not in judge(exam, "uncalibrated", METHODS["uncalibrated"]).facts
 
 
+#: Tasks are counted from 1 where people read them.
+SHUFFLED = r"'shuffled' must leave accuracy as it is; on task 1 it went from 0\.\d{4} to 0\.\d{4}$"
+
+
 def test_a_method_that_changes_decisions_is_refused(exam):
     class Shuffled(equable.Uncalibrated):
         def _probabilities(self, rows, out):
             return super()._probabilities(rows, out)[:, ::-1]
 
-    with pytest.raises(InputError, match="'shuffled' must leave accuracy as it is; on task"):
+    with pytest.raises(InputError, match=SHUFFLED):
         judge(exam, "shuffled", Method("Shuffled", "none", Shuffled))
+
+
+def test_a_task_without_rows_is_counted_from_1():
+    with pytest.raises(InputError, match="every task needs rows; task 2 has none"):
+        TaskTemperatures().fit([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [0, 1, 1], tasks=[0, 0, 2])
 
 
 def test_facts_hold_what_was_learnt(finished_run):

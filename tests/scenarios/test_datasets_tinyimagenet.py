@@ -92,6 +92,6 @@ def test_without_pillow_the_error_names_the_extra(tmp_path: Path, monkeypatch: p
     source = official(tmp_path, members())
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(
-        MissingExtraError, match=r"needs Pillow; install it with: pip install equable\[train\]"
+        MissingExtraError, match=r"needs Pillow; install it with: pip install 'equable\[train\]'"
     ):
         load_dataset(source, data_dir=tmp_path)

@@ -226,7 +226,7 @@ def test_where_files_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_without_pooch_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pooch", None)
     monkeypatch.delenv("EQUABLE_CACHE", raising=False)
-    with pytest.raises(MissingExtraError, match=r"pip install equable\[train\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'equable\[train\]'"):
         fetch("cifar10")
     with pytest.raises(MissingExtraError, match="pooch"):
         fetch_file(DATASETS["cifar10"].files[0], tmp_path)

@@ -43,7 +43,7 @@ class TaskTemperatures(Calibrator):
         for task in range(int(rows.tasks.max()) + 1):
             mine = rows.tasks == task
             if not mine.any():
-                raise InputError(f"every task needs rows; task {task} has none")
+                raise InputError(f"every task needs rows; task {task + 1} has none")
             solution = SOLVERS[self.loss](rows.logits[mine], rows.labels[mine], rows.weights[mine])
             temperatures.append(solution.temperature)
         return {"temperatures_": np.array(temperatures)}

@@ -95,7 +95,7 @@ def _connected(address: str) -> Iterator[Any]:
         import distributed
     except ImportError as error:
         raise MissingExtraError(
-            f"--dask needs {error.name}; install it with: pip install equable[dask]"
+            f"--dask needs {error.name}; install it with: pip install 'equable[dask]'"
         ) from error
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] == "distributed":  # what matters is said by us

@@ -8,6 +8,7 @@ text ``grouping``, how batches were formed.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -17,9 +18,9 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray, refuse_probabilities
 from equable.benchmark.judge import _divides_alone
 from equable.benchmark.toml import parse_value
-from equable.calibrators import CALIBRATORS, Calibrator
+from equable.calibrators import CALIBRATORS, DATS, Calibrator
 from equable.calibrators.shifted import softmax
-from equable.errors import ConfigError, FileFormatError, InputError
+from equable.errors import ConfigError, EquableWarning, FileFormatError, InputError
 from equable.outputs import Outputs
 from equable.storage import write_npz
 
@@ -50,6 +51,23 @@ def load_outputs(path: Path, *needed: str) -> Outputs:
     return outputs
 
 
+def refuse_swapped(calibrators: Sequence[Path], outputs: Path, usage: str) -> None:
+    """Raise where the file of outputs is a saved calibrator and a calibrator's file is an npz file."""
+    rows = next((path for path in calibrators if _head(path).startswith(b"PK")), None)
+    if rows is not None and _head(outputs)[8:] == b"{":  # safetensors: a length of eight bytes, then JSON
+        words = {rows: "an npz file", outputs: "a saved calibrator"}
+        first, second = (rows, outputs) if usage.startswith("CAL") else (outputs, rows)
+        raise InputError(
+            f"{first} and {second} seem to be swapped: the first is {words[first]}, "
+            f"the second {words[second]}; give {usage}"
+        )
+
+
+def _head(path: Path) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(9)
+
+
 # Fit ------------------------------------------------------------------------------------------------
 
 
@@ -61,7 +79,8 @@ def make_calibrator(method: str, settings: Sequence[str] = ()) -> Calibrator:
     >>> make_calibrator("dats", ["coverage=0.5"]).coverage
     0.5
     """
-    name = ALIASES.get(method, method)
+    lowered = method.lower()
+    name = ALIASES.get(lowered, lowered)
     if name not in CALIBRATORS:
         known = ", ".join([*CALIBRATORS, *ALIASES])
         raise ConfigError(f"method must be one of {known}; got {method!r}")
@@ -178,6 +197,18 @@ def group_rows(outputs: Outputs, how: str | None = None) -> Grouping:
     else:
         raise InputError(f"--groups must be all, tasks, file or a whole number ≥ 1; got {how!r}")
     return Grouping(how, groups, np.unique(groups, return_counts=True)[1])
+
+
+def warn_of_one_batch(calibrator: Calibrator, grouping: Grouping) -> None:
+    """For rows that are one batch because nobody said otherwise: DATS then takes them for one task's."""
+    n_rows = len(grouping.groups)
+    if isinstance(calibrator, DATS) and grouping.how == "all" and n_rows > 1:
+        warnings.warn(
+            f"DATS gives these {n_rows:,} rows one temperature, which is right if they belong to one task; "
+            "rows of several tasks: cut them into batches with --groups, or use ARC",
+            EquableWarning,
+            stacklevel=2,
+        )
 
 
 @dataclass(frozen=True, eq=False)

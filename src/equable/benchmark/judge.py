@@ -144,7 +144,7 @@ def _compare(exam: Exam, name: str, after: FloatArray) -> TaskComparison:
         if task.accuracy != task.accuracy_before:
             raise InputError(
                 f"method {name!r} must leave accuracy as it is; "
-                f"on task {task.task} it went from {task.accuracy_before} to {task.accuracy}"
+                f"on task {task.task + 1} it went from {task.accuracy_before:.4f} to {task.accuracy:.4f}"
             )
     return comparison
 

@@ -21,7 +21,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from equable.errors import ConfigError, EquableError, MethodError
 from equable.storage import sha256_of
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+NAME_RULE = "1 to 40 lower case letters, digits and _, a letter first"
 
 
 def methods_of(config: Config) -> dict[str, Method]:
@@ -68,6 +69,29 @@ def naming(name: str, method: Method, when: str) -> Iterator[None]:
         raise MethodError(f"method {name!r} failed {when}: {_told(error)}") from error
 
 
+def by_method(failures: Iterable[str]) -> dict[str, list[str]]:
+    """What `naming` said of each method, without its name.
+
+    Examples
+    --------
+    >>> by_method(["method 'mine' failed on seed 0 after task 1: no rows"])
+    {'mine': ['on seed 0 after task 1: no rows']}
+    """
+    found: dict[str, list[str]] = {}
+    for text in failures:
+        _, name, rest = text.split("'", 2)
+        found.setdefault(name, []).append(rest.removeprefix(" failed "))
+    return found
+
+
+def told_failures(failures: Iterable[str], total: int) -> dict[str, str]:
+    """One line for each method that failed, of `total` scores that it should have."""
+    return {
+        name: f"method {name!r}: {len(said)} of {total} scores failed; first: {said[0]}"
+        for name, said in by_method(failures).items()
+    }
+
+
 def _told(error: BaseException) -> str:
     """The error, and the last line of code before it that is not the package's."""
     ours = str(Path(__file__).parents[1])
@@ -92,8 +116,10 @@ def read_methods(tables: Any, where: str, start: Path | None) -> dict[str, Metho
 
 def _read_method(name: str, table: Any, where: str, start: Path | None) -> MethodSettings:
     key = f"{where}: methods.{name}"
-    if not NAME.fullmatch(name) or name.endswith("noise_floor"):
-        raise ConfigError(f"{where}: a method's name must be like my_method, a letter first; got {name!r}")
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"{where}: a method's name must be {NAME_RULE}, like my_method; got {name!r}")
+    if name.endswith("noise_floor"):
+        raise ConfigError(f"{where}: a method's name must not end in noise_floor; got {name!r}")
     if name in METHODS:
         raise ConfigError(f"{where}: a method's name must be new; {name!r} is one of equable's")
     if not isinstance(table, Mapping):
@@ -139,7 +165,9 @@ def parse_method(text: str) -> dict[str, dict[str, str]]:
     """
     name, sign, rest = text.partition("=")
     calibrator = rest if sign else text
-    kind = calibrator.rpartition(":")[2]
+    file, _, kind = calibrator.rpartition(":")
+    if not file or not kind.strip().isidentifier():
+        raise ConfigError(f"--method must be [NAME=]FILE.py:CLASS; the class is missing in {text!r}")
     label = name.strip() if sign else kind
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
     return {name.strip() if sign else snake: {"calibrator": calibrator.strip(), "label": label}}
@@ -186,7 +214,8 @@ def make_calibrator(name: str, settings: MethodSettings) -> Calibrator:
     if found is None:
         raise ConfigError(f"{where} must name a class of {module}; it has no {kind!r}")
     if not (isinstance(found, type) and issubclass(found, Calibrator)):
-        raise ConfigError(f"{where} must be a subclass of equable.calibrators.Calibrator; got {found!r}")
+        got = found.__name__ if isinstance(found, type) else repr(found)
+        raise ConfigError(f"{where} must be a subclass of equable.calibrators.Calibrator; got {got:.100}")
     try:
         calibrator = found(**settings.settings)
         calibrator._check_settings()

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from equable.benchmark.cells import Cell, Outcome, in_journal
 from equable.benchmark.grid import Grid, require_grid, start_grid
 from equable.benchmark.lock import hold
+from equable.benchmark.own import by_method
 from equable.benchmark.regimes import regimes_run
-from equable.benchmark.score import ScoreCount, score_run
+from equable.benchmark.score import ScoreCount, drop_unscored, score_run
 from equable.benchmark.settings import Config
 from equable.benchmark.spread import Place, Plan, cells_of, spread
-from equable.benchmark.store import RunFolder, start_run
-from equable.benchmark.train import load_data, scenario_of, train_seed
+from equable.benchmark.store import RunFolder, start_run, stored_methods
+from equable.benchmark.train import load_data, require_training, scenario_of, train_seed
 
 if TYPE_CHECKING:
     from equable.scenarios.datasets import ImageDataset
@@ -62,33 +63,42 @@ def run(
     run works. `jobs` seeds run at once, or all on a cluster (`Place`). One alone runs in this process.
     """
     place = place or Place(jobs)
+    _require_training(place)
     dataset = load_data(config)
     _check_scenarios(config, dataset)
     with hold([out]) as lease:
+        before = stored_methods(out)
         folder = start_run(out, config)
         if place.dask is None and (place.jobs == 1 or len(config.seeds) == 1):
             cells = cells_of([Plan(folder, config)], lease.token, place)
             found = [(cell, run_here(cell, config, dataset, progress)) for cell in cells]
         else:
             found = spread([Plan(folder, config)], lease, place, progress)
+        dropped = drop_unscored(folder, _failing(found), before)
         page = write_report([out]) if report and _has_scores(folder) else None
-    return _result(folder, [folder], found, page)
+    return _result(folder, [folder], found, page, dropped)
 
 
 def run_grid(
     grid: Grid, out: Path, *, place: Place = HERE, progress: bool | None = None, report: bool = True
 ) -> RunResult:
     """Every run of a grid in a folder of its own below `out`, all cells spread at once; then one report."""
+    _require_training(place)
     for config in grid.runs.values():
         _check_scenarios(config, load_data(config))
     require_grid(out, grid)
     with hold([out, *(out / name for name in grid.runs)]) as lease:
         start_grid(out, grid)
+        before = {name: stored_methods(out / name) for name in grid.runs}
         plans = [Plan(start_run(out / name, config), config) for name, config in grid.runs.items()]
         found = spread(plans, lease, place, progress)
         runs = [plan.folder for plan in plans]
+        dropped: tuple[str, ...] = ()
+        for folder in runs:
+            mine = [pair for pair in found if pair[0].path == folder.path.resolve()]
+            dropped += drop_unscored(folder, _failing(mine), before[folder.path.name])
         page = write_grid_report(out, runs) if report else None
-    return _result(RunFolder(out), runs, found, page)
+    return _result(RunFolder(out), runs, found, page, dropped)
 
 
 def write_grid_report(out: Path, runs: list[RunFolder]) -> Path | None:
@@ -148,6 +158,17 @@ def write_report(folders: list[Path], out: Path | None = None) -> Path:
     return report.write_report(folders, out)
 
 
+def _require_training(place: Place) -> None:
+    """Workers of a cluster may have what is missing here; they say so themselves if they have not."""
+    if place.dask is None:
+        require_training()
+
+
+def _failing(found: list[tuple[Cell, Outcome]]) -> list[str]:
+    """Methods of the user's own that failed somewhere."""
+    return list(by_method(text for _, outcome in found for text in outcome.failed))
+
+
 def _check_scenarios(config: Config, dataset: ImageDataset) -> None:
     """Refuse data that do not suit before anything is written."""
     for seed in config.seeds:
@@ -163,6 +184,7 @@ def _result(
     runs: list[RunFolder],
     found: list[tuple[Cell, Outcome]],
     page: Path | None,
+    dropped: tuple[str, ...],
 ) -> RunResult:
     failed = tuple(
         Failure(cell.path, cell.seed, outcome.error, cell.log)
@@ -170,5 +192,5 @@ def _result(
         if outcome.state != "done"
     )
     counts = [ScoreCount(outcome.made, outcome.kept, outcome.failed) for _, outcome in found]
-    scores = sum(counts, ScoreCount(0, 0))
+    scores = sum(counts, ScoreCount(0, 0, dropped=dropped))
     return RunResult(folder, scores, page, tuple(runs), failed, sum(one.deaths for _, one in found))

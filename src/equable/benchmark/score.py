@@ -12,8 +12,8 @@ with the confidences of the temperature per task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.own import as_they_are, check_methods, methods_of, naming
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.records import Score
+from equable.benchmark.settings import Config, MethodSettings
 from equable.benchmark.step import load_step
 from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
 from equable.errors import FileFormatError, MethodError
@@ -45,9 +46,11 @@ class ScoreCount:
     made: int
     kept: int
     failed: tuple[str, ...] = ()
+    #: Methods given now that came to no score, and so are none of the run's.
+    dropped: tuple[str, ...] = ()
 
     def __add__(self, other: ScoreCount) -> ScoreCount:
-        return ScoreCount(self.made + other.made, self.kept + other.kept, self.failed + other.failed)
+        return ScoreCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 def score_run(
@@ -72,11 +75,54 @@ def score_run(
     return total
 
 
-def add_methods(folder: RunFolder, words: Sequence[str]) -> None:
-    """Add methods of the user's own, ``[NAME=]FILE.py:CLASS``, to a run that exists."""
-    config = folder.config().with_methods(methods_of_words(words))
+def score_own(
+    folder: RunFolder, words: Sequence[str], *, jobs: int = 1, progress: bool | None = None
+) -> ScoreCount:
+    """`score_run` with methods of the user's own, ``[NAME=]FILE.py:CLASS``, added to the run.
+
+    One that comes to no score is taken out again, also when Ctrl-C ends the scoring.
+    """
+    given, before = methods_of_words(words), folder.config()
+    config = before.with_methods(given)
     check_methods(config.methods)
     write_text(folder.config_path, config.to_toml())
+    try:
+        count = score_run(folder, jobs=jobs, progress=progress)
+    finally:
+        dropped = drop_unscored(folder, given, before.methods)
+    return replace(count, dropped=dropped)
+
+
+def drop_unscored(
+    folder: RunFolder, names: Iterable[str], before: Mapping[str, MethodSettings]
+) -> tuple[str, ...]:
+    """Take these methods out of ``config.toml`` unless they have a score or were there `before`.
+
+    Where another of the name was there, it is put back. Names that were taken out are returned.
+    """
+    config = folder.config()
+    lost = tuple(
+        name
+        for name in names
+        if name in config.methods and not _same(config.methods[name], before.get(name))
+        if not _has_score(folder, config, name)
+    )
+    if lost:
+        kept = {name: s for name, s in config.methods.items() if name not in lost}
+        kept |= {name: before[name] for name in lost if name in before}
+        write_text(folder.config_path, config.model_copy(update={"methods": kept}).to_toml())
+    return lost
+
+
+def _same(settings: MethodSettings, other: MethodSettings | None) -> bool:
+    """Whether two are one method, if in two versions of its file."""
+    return other is not None and settings.model_copy(update={"sha256": other.sha256}) == other
+
+
+def _has_score(folder: RunFolder, config: Config, name: str) -> bool:
+    code = methods_of(config)[name].fingerprint
+    paths = (folder.score(s, t, name) for s in config.seeds for t in folder.finished_tasks(s))
+    return any(score.facts.get("code") == code for path in paths if (score := _stored(path)))
 
 
 def _recorded_methods(folder: RunFolder) -> dict[str, Method]:
@@ -139,11 +185,15 @@ def noise_record(exam: Exam) -> dict[str, Any]:
 
 
 def _is_current(path: Path, digest: str, fingerprint: str) -> bool:
-    try:
-        score = Score.load(path) if path.is_file() else None
-    except (FileFormatError, TypeError):
-        return False
+    score = _stored(path)
     return score is not None and (score.outputs, score.facts.get("code", "")) == (digest, fingerprint)
+
+
+def _stored(path: Path) -> Score | None:
+    try:
+        return Score.load(path) if path.is_file() else None
+    except (FileFormatError, TypeError):
+        return None
 
 
 def _is_current_floor(path: Path, digest: str) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
 from equable.benchmark.lock import LOCK
-from equable.benchmark.settings import Config
+from equable.benchmark.settings import Config, MethodSettings
 from equable.benchmark.toml import flatten
 from equable.errors import ConfigError, FileFormatError
 from equable.storage import read_json, read_sealed, sha256_of, write_json, write_text
@@ -103,6 +103,15 @@ def start_run(path: Path, config: Config) -> RunFolder:
     _write_if_new(folder.config_path, config.to_toml())
     _record_environment(path / "environment.json")
     return folder
+
+
+def stored_methods(path: Path) -> dict[str, MethodSettings]:
+    """Methods of the user's own that a run has by now; none of a new one, or of damaged settings."""
+    folder = RunFolder(path)
+    try:
+        return folder.config().methods if folder.config_path.is_file() else {}
+    except ConfigError:
+        return {}
 
 
 def require_empty(path: Path, kind: str, but: Iterable[str] = ()) -> None:

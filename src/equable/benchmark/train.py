@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from equable.benchmark.config import check_classes
@@ -88,11 +89,20 @@ def replay_settings(config: Config, threads: int | None = None) -> ReplaySetting
     return settings
 
 
+def require_training() -> None:
+    """Refuse what training here would miss, without the seconds that loading it takes."""
+    for name in ("torch", "tqdm"):
+        if find_spec(name) is None:
+            raise _missing(name)
+
+
 def _training() -> Any:
     try:
         from equable import training
     except ImportError as error:
-        raise MissingExtraError(
-            f"training needs {error.name}; install it with: pip install equable[train]"
-        ) from error
+        raise _missing(error.name) from error
     return training
+
+
+def _missing(name: str | None) -> MissingExtraError:
+    return MissingExtraError(f"training needs {name}; install it with: pip install 'equable[train]'")

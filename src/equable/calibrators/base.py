@@ -27,6 +27,9 @@ from equable.calibrators.shifted import softmax
 from equable.errors import InputError, NotFittedError, UnsupportedError
 from equable.outputs import Outputs
 
+#: Kinds of single numbers in ``FITTED``; any other kind is the axes of an array.
+SCALARS: dict[str, type] = {"float": float, "int": int, "bool": bool, "text": str}
+
 
 @dataclass(frozen=True)
 class CalibrationSet:
@@ -52,7 +55,8 @@ class Calibrator:
     importing scikit-learn, which would cost more time than most fits.
     """
 
-    #: Learnt attributes and their kind: "float", "int", "bool", "text", or the axes of an array, "KD".
+    #: Learnt attributes and their kind: "float", "int", "bool", "text", or the axes of an array: a letter is
+    #: one length throughout ("K": the classes), a digit that length. "B" is a vector, "KD" a matrix.
     FITTED: ClassVar[Mapping[str, str]] = {}
     needs_features: ClassVar[bool] = False
     needs_tasks: ClassVar[bool] = False
@@ -81,7 +85,7 @@ class Calibrator:
         """
         self._check_settings()
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)
-        learnt = {**self._fit(rows), "n_classes_": rows.n_classes}
+        learnt = {**self._check_learnt(self._fit(rows)), "n_classes_": rows.n_classes}
         self.__dict__.update(learnt)  # all at once: a failed fit leaves the old one whole
         return self
 
@@ -95,11 +99,13 @@ class Calibrator:
         for inputs too large for a second array in memory.
         """
         rows = self._check_rows(logits, features, groups)
-        return self._probabilities(rows, self._check_out(out, rows))
+        found = self._probabilities(rows, self._check_out(out, rows))
+        self._check_shape("_probabilities", "return an array", found, rows.logits.shape)
+        return found
 
     def temperature(self, logits: Any, *, features: Any = None, groups: Any = None) -> FloatArray:
         """The temperature that divides each row's logits, (N,)."""
-        return self._temperatures(self._check_rows(logits, features, groups))
+        return self._row_temperatures(self._check_rows(logits, features, groups))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `equable.load` reads, atomically."""
@@ -124,7 +130,8 @@ class Calibrator:
         raise UnsupportedError(f"{type(self).__name__} has no temperature: it writes no _temperatures")
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
-        return softmax(rows.logits, self._temperatures(rows), out)
+        """The probabilities, (N, K): written into `out` and returned, or in a new array where it is None."""
+        return softmax(rows.logits, self._row_temperatures(rows), out)
 
     # scikit-learn's contract --------------------------------------------------------------------
 
@@ -198,6 +205,46 @@ class Calibrator:
                 f"out must be a float array of shape {rows.logits.shape}; got {out.dtype} {out.shape}"
             )
         return out
+
+    # What a method of the user's own gives back: the mistake is named where it is made.
+
+    def _check_learnt(self, learnt: Any) -> Mapping[str, Any]:
+        where, names = f"{type(self).__name__}._fit", sorted(self.FITTED)
+        if not isinstance(learnt, Mapping):
+            raise InputError(
+                f"{where} must return a dictionary of what FITTED names, {names}; got {learnt!r:.60}"
+            )
+        if set(learnt) != set(names):
+            raise InputError(
+                f"{where} must return what FITTED names, {names}; got {sorted(map(str, learnt))}"
+            )
+        for name, kind in self.FITTED.items():
+            shape, single = np.shape(learnt[name]), kind in SCALARS
+            if len(shape) != (0 if single else len(kind) or 1):  # no axes at all: it is meant to be "float"
+                rule = f"be one {kind}, as FITTED says" if single else f"have the axes {kind!r} of FITTED"
+                raise InputError(f"{where}: {name} must {rule}; got shape {shape}")
+        return learnt
+
+    def _row_temperatures(self, rows: Outputs) -> FloatArray:
+        found = self._temperatures(rows)
+        self._check_shape(
+            "_temperatures", "be an array", found, (len(rows.logits),), ", one temperature a row"
+        )
+        if found.dtype.kind in "fiu" and found.min() > 0 and found.max() < np.inf:  # NaN is neither
+            return found
+        where = f"{type(self).__name__}._temperatures"
+        if found.dtype.kind not in "fiu":
+            raise InputError(f"{where} must be an array of real numbers; got dtype {found.dtype}")
+        row = int(np.flatnonzero(~((found > 0) & (found < np.inf)))[0])
+        raise InputError(f"{where} must be finite and > 0; got {found[row]} in row {row}")
+
+    def _check_shape(
+        self, function: str, rule: str, found: Any, shape: tuple[int, ...], words: str = ""
+    ) -> None:
+        if not isinstance(found, np.ndarray) or found.shape != shape:
+            got = f"shape {found.shape}" if isinstance(found, np.ndarray) else f"{found!r:.60}"
+            where = f"{type(self).__name__}.{function}"
+            raise InputError(f"{where} must {rule} of shape {shape}{words}; got {got}")
 
     n_classes_: int
 

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from equable.calibrators.base import Calibrator
+from equable.calibrators.base import SCALARS, Calibrator
 from equable.errors import FileFormatError, InputError, NotFittedError
 from equable.storage import write_bytes
 
 FORMAT = "equable-calibrator"
 SCHEMA = 1
 EXTRA = "extra."
-SCALARS: dict[str, type] = {"float": float, "int": int, "bool": bool, "text": str}
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:

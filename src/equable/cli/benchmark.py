@@ -12,6 +12,8 @@ from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_json, prin
 
 if TYPE_CHECKING:
     from equable.benchmark.run import RunResult
+    from equable.benchmark.score import ScoreCount
+    from equable.benchmark.store import RunFolder
 
 Method = Annotated[
     list[str] | None,
@@ -32,8 +34,8 @@ def demo(out: Out = Path("equable-demo")) -> None:
 
     config = load_config("digits")
     result = run_all(config, out, jobs=min(len(config.seeds), cpu_count()))
-    _print_table(out)
-    typer.echo(f"\nTables and figures: {out}. Open the page: {result.report}")
+    _tell_run(result, json=False)
+    typer.echo(f"Tables and figures: {out}")
 
 
 @app.command(
@@ -108,9 +110,10 @@ def _tell_run(result: RunResult, json: bool) -> None:
     for failure in result.failed:
         where = f"{failure.run.name} seed {failure.seed}"
         typer.echo(f"equable: {where} failed: {failure.error}; its log: {failure.log}", err=True)
-    _tell_failures(result.scores.failed)
+    _tell_failures(result.scores, result.runs)
     if result.failed:
         typer.echo("equable: everything else is done; the same command tries these again", err=True)
+    if result.failed or result.scores.failed:
         raise typer.Exit(1)
 
 
@@ -152,18 +155,22 @@ def score(
 ) -> None:
     """Score stored outputs with every method: no training; what is scored already stays."""
     from equable.benchmark.executors import cpu_count
-    from equable.benchmark.score import add_methods, score_run
+    from equable.benchmark.score import score_own, score_run
     from equable.benchmark.store import open_run
 
+    folder, n_jobs, progress = open_run(run), jobs or cpu_count(), False if json else None
     if method:
-        add_methods(open_run(run), method)
-    counts = score_run(open_run(run), jobs=jobs or cpu_count(), progress=False if json else None)
+        counts = score_own(folder, method, jobs=n_jobs, progress=progress)
+    else:
+        counts = score_run(folder, jobs=n_jobs, progress=progress)
     if json:
         print_json({"folder": run, "scores": vars(counts), **_summary(run)})
     else:
         _print_table(run)
         typer.echo(f"\n{counts.made} scores made, {counts.kept} kept")
-    _tell_failures(counts.failed)
+    _tell_failures(counts, [folder])
+    if counts.failed:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: equable ablate runs/cifar10")
@@ -216,14 +223,16 @@ def report(
         typer.echo(f"Open the page: {page}")
 
 
-def _tell_failures(failed: Sequence[str]) -> None:
+def _tell_failures(counts: ScoreCount, runs: Sequence[RunFolder]) -> None:
     """What methods of the user's own failed at; everything else is stored and shown by now."""
-    for message in failed[:5]:
-        typer.echo(f"equable: {message}", err=True)
-    if failed[5:]:
-        typer.echo(f"equable: and {len(failed) - 5} more failures", err=True)
-    if failed:
-        raise typer.Exit(1)
+    from equable.benchmark.own import told_failures
+
+    if not counts.failed:
+        return
+    total = sum(len(run.finished_tasks(seed)) for run in runs for seed in run.config().seeds)
+    for name, line in told_failures(counts.failed, total).items():
+        end = ". It has no score and is not kept" if name in counts.dropped else ""
+        typer.echo(f"equable: {line}{end}", err=True)
 
 
 def _print_table(run: Path) -> None:

@@ -85,7 +85,7 @@ def calibrate(
         print_json(
             {
                 "calibrator": out,
-                "method": method,
+                "method": method.lower(),
                 **facts,
                 "settings": settings,
                 "learnt": learnt,
@@ -115,15 +115,25 @@ def apply(
     json: Json = False,
 ) -> None:
     """Calibrated probabilities of a file of outputs, row by row in the same order. Labels are not needed."""
-    from equable.benchmark.deploy import apply_calibrator, group_rows, load_outputs, naming
+    from equable.benchmark.deploy import (
+        apply_calibrator,
+        group_rows,
+        load_outputs,
+        naming,
+        refuse_swapped,
+        warn_of_one_batch,
+    )
     from equable.calibrators import load
 
     _check_target(out, "-o", outputs, calibrator)
+    refuse_swapped([calibrator], outputs, "CAL.safetensors OUTPUTS.npz")
     fitted, rows = load(calibrator), load_outputs(outputs)
     with naming(outputs):
         grouping = group_rows(rows, groups)
     with _said_plainly() as said, naming(f"{calibrator} on {outputs}"):
         applied = apply_calibrator(fitted, rows, grouping)
+        if groups is None:
+            warn_of_one_batch(fitted, grouping)
     applied.save(out)
     found = applied.temperature
     ends = None if found is None else [float(found.min()), float(found.max())]
@@ -166,8 +176,10 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Judge saved calibrators on a file of outputs with labels, task by task where it names tasks."""
+    from equable.benchmark.deploy import refuse_swapped
     from equable.benchmark.evaluation import evaluate_files
 
+    refuse_swapped(calibrators or (), outputs, "OUTPUTS.npz CAL.safetensors")
     if html is not None:
         _check_target(html, "--html", outputs, *(calibrators or ()))
     with _said_plainly() as said:

@@ -15,5 +15,5 @@ def require(module: str, purpose: str) -> ModuleType:
     except ImportError as error:
         package = {"PIL": "Pillow"}.get(module.split(".")[0], module)
         raise MissingExtraError(
-            f"{purpose} needs {package}; install it with: pip install equable[train]"
+            f"{purpose} needs {package}; install it with: pip install 'equable[train]'"
         ) from error

@@ -21,7 +21,7 @@ def load_npz(path: Path, name: str | None = None, class_names: tuple[str, ...] |
     ones; with ``train_*`` alone, it makes all three splits. Classes are named by their number unless
     `class_names` are given.
     """
-    arrays = read_npz(path)
+    arrays = read_npz(path, "np.savez('mine.npz', train_images=…, train_labels=…)")
     present = [part for part in _SPLITS if f"{part}_images" in arrays or f"{part}_labels" in arrays]
     if present not in (["train", "val", "test"], ["train", "test"], ["train"]):
         raise DataError(

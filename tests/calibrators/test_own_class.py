@@ -1,0 +1,117 @@
+"""A calibrator of one's own: mistakes in it are found where they are made, with its name."""
+
+import numpy as np
+import pytest
+
+import equable
+from equable.calibrators import Calibrator
+from equable.errors import InputError
+
+LOGITS = np.array([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0], [0.0, 3.0]])
+LABELS = [0, 1, 1, 1]
+
+
+class Mine(Calibrator):
+    """Returns what it is told to, whatever that is."""
+
+    FITTED = {"level_": "float", "table_": "KE"}
+
+    def __init__(self, learns=None, gives=None, probabilities=None):
+        self.learns, self.gives, self.probabilities = learns, gives, probabilities
+
+    def _fit(self, rows):
+        return {"level_": 2.0, "table_": np.ones((2, 3))} if self.learns is None else self.learns
+
+    def _temperatures(self, rows):
+        return np.full(len(rows), self.level_) if self.gives is None else self.gives
+
+    def _probabilities(self, rows, out):
+        return super()._probabilities(rows, out) if self.probabilities is None else self.probabilities
+
+
+def fitted(**told):
+    return Mine(**told).fit(LOGITS, LABELS)
+
+
+def test_a_right_one_works():
+    p = fitted().predict_proba(LOGITS)
+    np.testing.assert_allclose(p, np.exp(LOGITS / 2) / np.exp(LOGITS / 2).sum(axis=1, keepdims=True))
+    assert fitted(gives=np.array([1, 2, 3, 4])).temperature(LOGITS).tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("gives", "message"),
+    [
+        (np.array([1.0, 0.0, 1.0, 1.0]), r"must be finite and > 0; got 0\.0 in row 1"),
+        (np.array([1.0, 1.0, -2.5, 1.0]), r"must be finite and > 0; got -2\.5 in row 2"),
+        (np.array([1.0, 1.0, 1.0, np.nan]), "must be finite and > 0; got nan in row 3"),
+        (np.array([np.inf, 1.0, 1.0, 1.0]), "must be finite and > 0; got inf in row 0"),
+        (np.ones(3), r"must be an array of shape \(4,\), one temperature a row; got shape \(3,\)"),
+        (np.ones((4, 1)), r"must be an array of shape \(4,\), .*; got shape \(4, 1\)"),
+        (np.array(2.0), r"must be an array of shape \(4,\), .*; got shape \(\)"),
+        (2.0, r"must be an array of shape \(4,\), .*; got 2\.0"),
+        ([1.0] * 4, r"must be an array of shape \(4,\), .*; got \[1\.0, 1\.0"),
+        (np.array(["a"] * 4), "must be an array of real numbers; got dtype <U1"),
+        (np.ones(4, dtype=complex), "must be an array of real numbers; got dtype complex128"),
+    ],
+)
+def test_impossible_temperatures_are_refused(gives, message):
+    calibrator = fitted(gives=gives)
+    for use in (calibrator.temperature, calibrator.predict_proba):
+        with pytest.raises(InputError, match=rf"^Mine\._temperatures {message}"):
+            use(LOGITS)
+
+
+@pytest.mark.parametrize(
+    ("learns", "message"),
+    [
+        ({"level_": 2.0}, r"must return what FITTED names, \['level_', 'table_'\]; got \['level_'\]"),
+        ({"level_": 2.0, "table": 1, "table_": 1}, r"got \['level_', 'table', 'table_'\]"),
+        ({}, r"got \[\]"),
+        (None.__class__, "must return a dictionary of what FITTED names, .*; got <class 'NoneType'>"),
+        (3, "must return a dictionary of what FITTED names, .*; got 3"),
+        (
+            {"level_": 2.0, "table_": np.ones(3)},
+            r"table_ must have the axes 'KE' of FITTED; got shape \(3,\)",
+        ),
+        (
+            {"level_": np.ones(2), "table_": np.ones((2, 3))},
+            r"level_ must be one float, .*; got shape \(2,\)",
+        ),
+    ],
+)
+def test_what_is_learnt_must_be_what_is_promised(learns, message):
+    with pytest.raises(InputError, match=rf"^Mine\._fit.*{message}"):
+        fitted(learns=learns)
+
+
+def test_a_refused_fit_leaves_the_earlier_one_whole():
+    calibrator = fitted()
+    calibrator.learns = {"level_": 3.0}
+    with pytest.raises(InputError):
+        calibrator.fit(LOGITS, LABELS)
+    assert calibrator.level_ == 2.0
+
+
+@pytest.mark.parametrize("axes", ["", "flaot"])
+def test_a_single_number_has_no_axes(axes, monkeypatch):
+    monkeypatch.setattr(Mine, "FITTED", {"level_": axes, "table_": "KE"})
+    with pytest.raises(InputError, match=rf"level_ must have the axes '{axes}' of FITTED; got shape \(\)"):
+        fitted()
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [(np.ones((4, 3)), r"got shape \(4, 3\)"), (np.ones(4), r"got shape \(4,\)"), ("words", "got 'words'")],
+)
+def test_probabilities_of_another_shape_are_refused(probabilities, message):
+    rule = r"^Mine\._probabilities must return an array of shape \(4, 2\); "
+    with pytest.raises(InputError, match=rule + message):
+        fitted(probabilities=probabilities).predict_proba(LOGITS)
+
+
+def test_every_method_of_equable_keeps_its_own_promise(incremental):
+    for name, kind in equable.CALIBRATORS.items():
+        data = incremental
+        learnt = kind().fit(data.logits, data.y, features=data.features, tasks=data.tasks)
+        assert {n for n in vars(learnt) if n.endswith("_")} == {*kind.FITTED, "n_classes_"}, name

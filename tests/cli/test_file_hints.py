@@ -1,0 +1,133 @@
+"""What a first try gets wrong with files: the refusal says what to do instead."""
+
+import json
+
+import numpy as np
+import pytest
+
+import equable
+from calling import call, refused
+from equable.errors import FileFormatError
+from equable.storage import read_npz
+
+SAVEZ = r"it is a single array \(npy\)\. Make one with np\.savez\('rows\.npz', logits=…, labels=…\)"
+
+
+@pytest.mark.parametrize("name", ["logits.npy", "logits.npz"])
+def test_a_single_array_is_no_file_of_outputs(source, served_outputs, tmp_path, name):
+    path = tmp_path / name
+    with open(path, "wb") as stream:
+        np.save(stream, served_outputs.logits)
+    message = rf"{name} must be an npz file of named arrays; {SAVEZ}"
+    target = ("-o", tmp_path / "target")
+    assert refused(call("apply", source / "dats.safetensors", path, *target), message)
+    assert refused(call("evaluate", path, source / "dats.safetensors"), message)
+    assert refused(call("calibrate", path, "-m", "ts", *target), message)
+    assert refused(
+        call("calibrate", source / "buffer.npz", "-m", "dats", "--current", path, *target), message
+    )
+    with pytest.raises(FileFormatError, match=message):
+        equable.Outputs.load(path)
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_single_array_is_no_dataset(tmp_path):
+    np.save(tmp_path / "images.npy", np.zeros((4, 8, 8), dtype=np.uint8))
+    (tmp_path / "images.npy").rename(tmp_path / "images.npz")
+    found = call("datasets", "check", tmp_path / "images.npz")
+    assert "it is a single array (npy). Make one with np.savez('mine.npz', train_images=…" in found.output
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        (("z", "y"), r"; did you mean labels for 'y', logits for 'z'\?$"),
+        (("x", "targets"), r"; did you mean labels for 'targets', logits for 'x'\?$"),
+        (("scores", "label"), r"; did you mean labels for 'label', logits for 'scores'\?$"),
+        (("Logits", "LABELS"), r"; did you mean labels for 'LABELS', logits for 'Logits'\?$"),
+        (("logits", "y"), r"; did you mean labels for 'y'\?$"),
+        (("logit", "patient_id"), r"; did you mean logits for 'logit'\?$"),
+        (("logits", "patient_id"), r"it holds \['logits', 'patient_id'\]$"),
+        (("logits", "scores"), r"it holds \['logits', 'scores'\]$"),  # logits are there already
+        (("arr_0", "arr_1"), r"; give each its name: np\.savez\('rows\.npz', logits=…, labels=…\)$"),
+    ],
+)
+def test_unknown_arrays_are_refused_with_a_guess(tmp_path, names, hint):
+    np.savez(tmp_path / "rows.npz", **dict(zip(names, ([[2.0, 0.0], [0.0, 1.0]], [0, 1]), strict=True)))
+    with pytest.raises(
+        FileFormatError, match=rf"rows\.npz must hold the array 'logits' and none but .*{hint}"
+    ):
+        equable.Outputs.load(tmp_path / "rows.npz")
+
+
+def test_swapped_files_are_seen(source, tmp_path):
+    cal, rows = source / "dats.safetensors", source / "test.npz"
+    message = (
+        r"{} and {} seem to be swapped: the first is an npz file, the second a saved calibrator; give {}"
+    )
+    assert refused(
+        call("apply", rows, cal, "-o", tmp_path / "p.npz"),
+        message.format(rows, cal, "CAL.safetensors OUTPUTS.npz"),
+    )
+    other = r"{} and {} seem to be swapped: the first is a saved calibrator, the second an npz file; give {}"
+    expected = other.format(cal, rows, "OUTPUTS.npz CAL.safetensors")
+    assert refused(call("evaluate", cal, rows), expected)
+    assert refused(call("evaluate", cal, source / "ts.safetensors", rows), expected)
+
+
+def test_two_files_of_one_kind_are_not_swapped(source, tmp_path):
+    cal, rows = source / "dats.safetensors", source / "test.npz"
+    assert refused(call("apply", rows, rows, "-o", tmp_path / "p"), "must be a whole safetensors file")
+    assert refused(call("apply", cal, cal, "-o", tmp_path / "p"), "must be a whole npz file")
+    assert refused(call("evaluate", cal, cal), "must be a whole npz file")
+    (tmp_path / "empty").write_bytes(b"")
+    assert refused(call("apply", rows, tmp_path / "empty", "-o", tmp_path / "p"), "safetensors file")
+
+
+@pytest.mark.parametrize("method", ["DATS", "Dats", "RC"])
+def test_methods_in_any_case(source, tmp_path, method):
+    words = ("calibrate", source / "buffer.npz", "--method", method, "-o", tmp_path / "a", "--json")
+    assert json.loads(call(*words).stdout)["method"] == method.lower()
+    words = ("calibrate", source / "buffer.npz", "--method", method.lower(), "-o", tmp_path / "b")
+    assert call(*words).exit_code == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+# DATS on rows that nobody cut into batches -----------------------------------------------------------
+
+ONE = (
+    "DATS gives these 360 rows one temperature, which is right if they belong to one task; rows of several "
+    "tasks: cut them into batches with --groups, or use ARC"
+)
+
+
+def said_by(source, path, target, method="dats", *words):
+    done = call("apply", source / f"{method}.safetensors", path, "-o", target, *words)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def test_dats_on_one_batch_by_default_is_told(source, written, tmp_path):
+    path = written(tasks=None)
+    done = said_by(source, path, tmp_path / "p.npz")
+    assert done.stderr == f"equable: warning: {ONE}\n"
+    assert np.ptp(read_npz(tmp_path / "p.npz")["temperature"]) == 0
+    assert json.loads(said_by(source, path, tmp_path / "p.npz", "dats", "--json").stdout)["warnings"] == [ONE]
+
+
+def test_nothing_is_told_where_nothing_is_doubtful(source, served_outputs, written, tmp_path):
+    target = tmp_path / "p.npz"
+    path = written(tasks=None)
+    for method, words in (
+        ("arc", ()),
+        ("ts", ()),
+        ("dats", ("--groups", "all")),
+        ("dats", ("--groups", "9")),
+    ):
+        assert said_by(source, path, target, method, *words).stderr == "", (method, words)
+    assert said_by(source, source / "test.npz", target).stderr == ""
+    assert said_by(source, written(tasks=None, groups=np.zeros(360, dtype=int)), target).stderr == ""
+    equable.Outputs(served_outputs.logits[:1], features=served_outputs.features[:1]).save(
+        tmp_path / "row.npz"
+    )
+    assert said_by(source, tmp_path / "row.npz", target).stderr == ""
