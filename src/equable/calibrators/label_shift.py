@@ -128,6 +128,8 @@ def estimate_mixes(
 
 def _em(ratios: FloatArray, sizes: IntArray, strength: float, centres: FloatArray) -> FloatArray:
     """EM for groups of neighbouring rows, from their centres; groups that have converged drop out."""
+    if len(sizes) == 1:
+        return _em_alone(ratios, strength, centres[0])[None]
     mixes, active = centres.copy(), np.arange(len(sizes))
     for _ in range(MAX_ITER):
         counts = sizes[active]
@@ -140,6 +142,17 @@ def _em(ratios: FloatArray, sizes: IntArray, strength: float, centres: FloatArra
         if not moved.all():
             active, ratios = active[moved], ratios[np.repeat(moved, counts)]
     return mixes
+
+
+def _em_alone(ratios: FloatArray, strength: float, centre: FloatArray) -> FloatArray:
+    """The same for one group, whose rows are all of `ratios`: a stream does this for each new row."""
+    mix, pull, rows = centre, strength * centre, len(ratios) + strength
+    for _ in range(MAX_ITER):
+        new: FloatArray = ((1 / (ratios @ mix)) @ ratios * mix + pull) / rows
+        moved, mix = np.abs(new - mix).max(), new
+        if moved <= TOLERANCE:
+            break
+    return mix
 
 
 def _responsibilities(ratios: FloatArray, mixes: FloatArray, counts: IntArray) -> FloatArray:
