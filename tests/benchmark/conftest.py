@@ -3,15 +3,17 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from equable.benchmark.config import load_config
 from equable.benchmark.settings import Config
 from equable.benchmark.store import RunFolder
+from equable.scenarios.datasets import load_dataset
 
 TINY = [
     "scenario.tasks=[4, 3, 3]",
-    "training.max_epochs=1",
+    "training.max_epochs=4",
     "training.memory_size=20",
     "network.nf=2",
     "score.n_bootstrap=20",
@@ -19,8 +21,13 @@ TINY = [
 
 
 @pytest.fixture(scope="session")
-def tiny_config() -> Config:
-    return load_config("digits", settings=TINY, seeds="0")
+def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """Forty images of each digit: a third of all rows is a test set that streams are measured on, row by row."""
+    data = load_dataset("digits")
+    rows = np.sort(np.concatenate([np.flatnonzero(data.labels == digit)[:40] for digit in range(10)]))
+    path = tmp_path_factory.mktemp("data") / "few.npz"
+    np.savez(path, train_images=data.images[rows], train_labels=data.labels[rows])
+    return load_config("digits", data=str(path), settings=TINY, seeds="0")
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,8 @@ def test_the_page_is_true(tiny_run, tmp_path, monkeypatch):
     config = read_config(tiny_run.config_path)
     words = [f"--set={key}={config.flat()[key]}" for key in ("training.max_epochs", "network.nf")]
     words += ["--set=scenario.tasks=[4,3,3]", "--set=training.memory_size=20", "--set=score.n_bootstrap=20"]
-    result = call("run", "digits", *command, *words, "--seeds", "0", "--out", tiny_run.path)
+    words += ["--data", config.data.source, "--seeds", "0", "--out", tiny_run.path]
+    result = call("run", "digits", *command, *words)
     assert result.exit_code == 0, result.output
     assert "BinnedTemp" in result.output
     assert len(list(tiny_run.scores.glob("*_binned_temperature.json"))) == 3

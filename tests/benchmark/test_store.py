@@ -56,7 +56,7 @@ def test_seeds_may_be_added_and_are_never_lost(tmp_path, tiny_config):
 def test_a_run_may_move_house(tiny_config):
     moved = tiny_config.model_copy(
         update={
-            "data": tiny_config.data.model_copy(update={"source": "/elsewhere/digits", "data_dir": "/x"}),
+            "data": tiny_config.data.model_copy(update={"source": "/elsewhere/few.npz", "data_dir": "/x"}),
             "training": tiny_config.training.model_copy(update={"threads": 7}),
         }
     )

@@ -52,3 +52,17 @@ def test_it_has_no_single_temperature(incremental):
     cal = equable.EnsembleTemperatureScaling().fit(incremental.logits, incremental.y)
     with pytest.raises(UnsupportedError, match="no single temperature"):
         cal.temperature(incremental.logits)
+
+
+@pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_network_worse_than_chance_keeps_its_decisions(dtype):
+    """1/K alone would be best, and would say the first class of every row."""
+    rng = np.random.default_rng(0)
+    z = 5 * rng.normal(size=(500, 4))
+    y = z.argmin(axis=1)
+    cal = equable.EnsembleTemperatureScaling().fit(z, y)
+    assert cal.weights_[2] == pytest.approx(0.999)
+    p = cal.predict_proba(z, out=np.empty(z.shape, dtype=dtype))
+    np.testing.assert_array_equal(p.argmax(axis=1), z.argmax(axis=1))
+    np.testing.assert_allclose(p, 0.25, atol=1e-3)

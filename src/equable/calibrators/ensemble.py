@@ -15,12 +15,16 @@ from equable.calibrators.solvers import brier_temperature, warn_if_bound
 from equable.errors import UnsupportedError
 from equable.outputs import Outputs
 
+# Of a network no better than chance the best ensemble is 1/K alone, which has no top label. Its weight stops
+# here, so that the order of the classes survives the rounding of float32.
+MOST_UNIFORM = 0.999
+
 
 class EnsembleTemperatureScaling(Calibrator):
     """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K, with w on the simplex.
 
     T has the least Brier score; given T, the Brier score is a quadratic in w, so the weights are
-    solved exactly, face by face of the simplex.
+    solved exactly, face by face of the simplex; w₃ is at most 0.999, or no class would be on top.
 
     Attributes
     ----------
@@ -49,7 +53,7 @@ class EnsembleTemperatureScaling(Calibrator):
         warn_if_bound(solution.temperature, "the ensemble's temperature")
         return {
             "temperature_": solution.temperature,
-            "weights_": _simplex_minimum(*_quadratic(rows, solution.temperature)),
+            "weights_": _deciding(_simplex_minimum(*_quadratic(rows, solution.temperature))),
             "converged_": solution.converged,
             "n_iter_": solution.n_iter,
         }
@@ -71,6 +75,13 @@ class EnsembleTemperatureScaling(Calibrator):
     def _check_fitted(self) -> None:
         require_temperatures("temperature_", self.temperature_)
         require_shares("weights_", self.weights_)
+
+
+def _deciding(weights: FloatArray) -> FloatArray:
+    """The same weights, but for a uniform member that would leave nothing to decide by."""
+    if weights[2] <= MOST_UNIFORM:
+        return weights
+    return np.array([weights[0], 1 - MOST_UNIFORM - weights[0], MOST_UNIFORM])
 
 
 def _quadratic(rows: CalibrationSet, temperature: float) -> tuple[FloatArray, FloatArray]:
