@@ -22,7 +22,7 @@ TINY = [
 
 @pytest.fixture(scope="session")
 def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Forty images of each digit: a third of all rows is a test set that streams are measured on, row by row."""
+    """Forty images of each digit: streams are measured row by row on the test set."""
     data = load_dataset("digits")
     rows = np.sort(np.concatenate([np.flatnonzero(data.labels == digit)[:40] for digit in range(10)]))
     path = tmp_path_factory.mktemp("data") / "few.npz"
