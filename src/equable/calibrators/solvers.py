@@ -229,34 +229,32 @@ class _NLLRows:
         self.blocks = row_blocks(*logits.shape)
         self.ones: FloatArray = np.ones(logits.shape[1], dtype=dtype)
         self.work = np.empty((2, self.blocks[0].stop, logits.shape[1]), dtype=dtype)
-        self.highest = np.empty((len(logits), 1), dtype=dtype)
+        self.highest, *self.sums = np.empty((4, len(logits)), dtype=dtype)
         # Σw s_y does not change with u: summed once.
         self.own: float | None = None
 
     def derivatives(self, u: float) -> tuple[float, float]:
-        """Newton in β, taken multiplicatively: Δu = g / (βh)."""
+        """Newton in β, taken multiplicatively: Δu = g / (βh); with t = βs these are E[t] − t_y and Var[t]."""
         beta = math.exp(-u)
-        mean_sum = curvature = own_sum = 0.0
         for block in self.blocks:
             z = self.logits[block].astype(self.dtype, copy=False)
-            shifted, e = self.work[:, : len(z)]
+            t, e = self.work[:, : len(z)]
             if self.own is None:
-                z.max(axis=1, keepdims=True, out=self.highest[block])
-            np.subtract(z, self.highest[block], out=shifted)
-            np.multiply(shifted, self.dtype(beta), out=e)
-            np.exp(e, out=e)
-            total = e @ self.ones
-            e *= shifted
-            mean = e @ self.ones / total
-            variance = np.einsum("ij,ij->i", e, shifted) / total - mean**2
-            w = self.weights[block]
-            mean_sum += float(w @ mean)
-            curvature += float(w @ variance)
-            if self.own is None:
-                own_sum += float(w @ shifted[np.arange(len(shifted)), self.labels[block]])
+                z.max(axis=1, out=self.highest[block])
+            np.subtract(z, self.highest[block, None], out=t)
+            t *= self.dtype(beta)
+            np.exp(t, out=e)
+            np.matmul(e, self.ones, out=self.sums[0][block])
+            for sums in self.sums[1:]:  # Σet and Σet²
+                e *= t
+                np.matmul(e, self.ones, out=sums[block])
+        total, first, second = self.sums
         if self.own is None:
-            self.own = own_sum
-        return -beta * (mean_sum - self.own), beta**2 * curvature
+            own = self.logits[np.arange(len(self.labels)), self.labels].astype(self.dtype)
+            self.own = float(self.weights @ (own - self.highest))
+        mean = first / total
+        variance = second / total - mean**2
+        return beta * self.own - float(self.weights @ mean), float(self.weights @ variance)
 
 
 def lbfgs(
