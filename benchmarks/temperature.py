@@ -15,7 +15,7 @@ from equable.calibrators.shifted import ShiftedRows
 from equable.calibrators.solvers import LOG_BOUNDS, loss_terms
 
 # rows, classes, turns
-SIZES = ((1_000, 10, 40), (5_000, 10, 30), (10_000, 100, 12), (25_000, 1_000, 3))
+SIZES = ((1_000, 10, 40), (5_000, 10, 30), (10_000, 100, 40), (25_000, 1_000, 5))
 #: Printed name → (environment, call of peer_worker.py).
 CONTESTANTS = {
     "equable": ("equable", "equable_temperature"),
