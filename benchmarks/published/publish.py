@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from benchmarks.published.claims_page import claims_data, claims_page
 from benchmarks.published.headline import headline_plot, readme_block, with_block
 from benchmarks.published.index_page import index_page, index_plots
 from benchmarks.published.limits import limit_plots, limits_data, limits_page
-from benchmarks.published.run_page import draw, figure_data, run_page
+from benchmarks.published.run_page import figure_data, plots_of, run_page
 from benchmarks.published.runs import ROOT, Published, compute, load
 from equable.benchmark.executors import cpu_count, run_local
-from equable.benchmark.figures import render
+from equable.benchmark.figures import Plot, render
 from equable.storage import write_bytes
 
 PAGES = "docs/results"
@@ -56,14 +56,24 @@ def common_files(runs: Sequence[Published]) -> dict[str, bytes]:
     }
 
 
-def draw_unit(build: Path, names: Sequence[str], unit: str) -> dict[str, bytes]:
-    """The figures of one run, or those of all together."""
-    if unit:
-        return {f"{PAGES}/{path}": data for path, data in draw(load(build, unit)).items()}
-    runs = [load(build, name) for name in names]
-    plots = [*index_plots(runs), *limit_plots(runs)]
-    drawn = {f"{PAGES}/figures/{plot.name}.svg": render(plot, "svg") for plot in plots}
-    return {**drawn, HEADLINE: render(headline_plot(runs), "svg")}
+def figures(runs: Sequence[Published], name: str) -> dict[str, Plot]:
+    """Path in the project → figure, of one run, or of all together if `name` is empty."""
+    if name:
+        (run,) = (run for run in runs if run.name == name)
+        return {f"{PAGES}/figures/{name}/{plot.name}.svg": plot for plot in plots_of(run)}
+    common = [*index_plots(runs), *limit_plots(runs)]
+    return {f"{PAGES}/figures/{plot.name}.svg": plot for plot in common} | {HEADLINE: headline_plot(runs)}
+
+
+def draw(build: Path, names: tuple[str, ...], unit: tuple[str, str]) -> bytes:
+    """One figure of `figures`, in a process of its own: (name of the run, path)."""
+    name, path = unit
+    return render(figures(_loaded(build, (name,) if name else names), name)[path], "svg")
+
+
+@lru_cache
+def _loaded(build: Path, names: tuple[str, ...]) -> list[Published]:
+    return [load(build, name) for name in names]
 
 
 def all_files(results: Path, build: Path) -> dict[str, bytes]:
@@ -71,12 +81,13 @@ def all_files(results: Path, build: Path) -> dict[str, bytes]:
     runs = compute(results, build)
     if not runs:
         raise SystemExit(f"{results} holds no run; python -m benchmarks.published.store RUN NAME keeps one")
-    names = [run.name for run in runs]
+    names = tuple(run.name for run in runs)
     files = common_files(runs)
     for run in runs:
         files |= run_files(run)
-    for _, drawn in run_local(partial(draw_unit, build, names), ["", *names], jobs=cpu_count()):
-        files |= drawn
+    units = [(name, path) for name in ("", *names) for path in figures(runs, name)]
+    for (_, path), drawn in run_local(partial(draw, build, names), units, jobs=cpu_count()):
+        files[path] = drawn
     return dict(sorted(files.items()))
 
 

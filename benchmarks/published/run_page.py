@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.published.blocks import beside_the_paper, figure, lines, runtime, untitled
 from benchmarks.published.runs import Published
-from equable.benchmark.figures import Plot, build_plots, render
+from equable.benchmark.figures import Plot, build_plots
 from equable.benchmark.figures.curves import mean_referral, pooled_reliability
 from equable.benchmark.figures.tasks import temperatures_by_method, worst_changes
 from equable.benchmark.remarks import arrival_words, referral_words
@@ -38,11 +38,6 @@ def plots_of(run: Published) -> list[Plot]:
     """The figures of the page; ablations and runtime have tables."""
     wanted = [*FIGURES, *(f"reliability_{method}" for method in RELIABILITY)]
     return [plot for plot in build_plots(run.results) if plot.name in wanted]
-
-
-def draw(run: Published) -> dict[str, bytes]:
-    """Path in ``docs/results`` → bytes, of every figure of a run."""
-    return {f"figures/{run.name}/{plot.name}.svg": render(plot, "svg") for plot in plots_of(run)}
 
 
 def run_page(run: Published) -> str:

@@ -114,7 +114,7 @@ def _add_weighted(
     """Draw counts[r] of the rows for replicate r, add their sums."""
     n_bins = totals.shape[2] - 1
     matrices = before.matrix(rows, n_bins), after.matrix(rows, n_bins)
-    for block in row_blocks(len(counts), len(rows), elements=1 << 18):
+    for block in row_blocks(len(counts), len(rows), elements=1 << 16):  # stays in the cache
         weights = _row_weights(counts[block], len(rows), rng)
         for total, matrix in zip(totals, matrices, strict=True):
             total[block] += weights @ matrix
