@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import blocks, ece, growth, phase, replay_training, temperature, waiting
 from benchmarks.page import page
+from benchmarks.timing import cpu_name
 from equable.storage import read_json, write_json, write_text
 
 BENCHMARKS = {
@@ -26,14 +27,6 @@ BENCHMARKS = {
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 VERSIONS = ("equable", "numpy", "scipy", "torch")
-
-
-def cpu_name() -> str:
-    """The processor's name where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]} × {len(names)}" if names else platform.machine()
 
 
 def measure(name: str) -> None:

@@ -17,7 +17,6 @@ import platform
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.timing import cpu_name
 from equable.storage import write_json
 
 ROOT = Path(__file__).parents[1]
@@ -255,15 +255,6 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
         facts["results"].append(result)
         write_json(RESULT, facts)  # at once: a run that is cut short leaves what it has measured
     return facts
-
-
-def cpu_name() -> str:
-    """The processor's name where the system tells it."""
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        return f"{names[0]} × {len(names)}"
-    return platform.machine()
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def count(folder: Path, ends: list[Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    from benchmarks.__main__ import cpu_name
+    from benchmarks.timing import cpu_name
 
     with tempfile.TemporaryDirectory() as folder:
         found = soak(Path(folder), int(sys.argv[1]) if sys.argv[1:] else CELLS, say=print)

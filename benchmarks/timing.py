@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,3 +46,11 @@ def against_fastest(
     turns = min(len(results[fastest]["seconds"]), len(results["equable"]["seconds"]))
     seconds = {name: results[name]["seconds"][:turns] for name in (fastest, "equable")}
     return {"fastest": fastest, "ratio": list(ratio(seconds, fastest, "equable"))}
+
+
+def cpu_name() -> str:
+    """The processor's name where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} × {len(names)}" if names else platform.machine()

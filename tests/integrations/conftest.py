@@ -35,7 +35,7 @@ def calibration():
 
 
 @pytest.fixture(scope="session")
-def test_rows():
+def unseen_rows():
     return make_incremental(n_per_class=120, seed=1)
 
 
@@ -54,9 +54,9 @@ def calibrator(request, fitted):
 
 
 @pytest.fixture(scope="session")
-def batches(test_rows):
+def batches(unseen_rows):
     """Logits and features of pure and mixed batches, 1 to 1000 rows."""
-    data, found = test_rows, []
+    data, found = unseen_rows, []
     for task in (0, 1, 2, None):
         rows = (data.tasks == task).nonzero()[0] if task is not None else slice(None)
         for size in (1, 2, 7, 32, 1000):

@@ -69,11 +69,11 @@ def test_ties_are_broken_as_in_the_library(fitted, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["arc guarded untold", "arc held guarded untold"])
-def test_the_guard_acts_where_the_library_acts(fitted, test_rows, tmp_path, name):
+def test_the_guard_acts_where_the_library_acts(fitted, unseen_rows, tmp_path, name):
     calibrator = fitted[name]
     run = session(calibrator, tmp_path)
-    small = [test_rows.logits[start : start + 7] for start in range(0, 140, 7)]
-    small += [test_rows.logits[test_rows.tasks == task] for task in range(3)]
+    small = [unseen_rows.logits[start : start + 7] for start in range(0, 140, 7)]
+    small += [unseen_rows.logits[unseen_rows.tasks == task] for task in range(3)]
     assert {calibrator.explain(logits)[0].guarded for logits in small} == {True, False}
     for logits in small:
         assert_agrees(calibrator, run, logits, None)

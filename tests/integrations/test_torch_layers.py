@@ -60,11 +60,11 @@ class TestArithmetic:
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
     @pytest.mark.parametrize("name", ["arc guarded untold", "arc held guarded untold"])
-    def test_the_guard_acts_where_the_library_acts(self, fitted, test_rows, name):
+    def test_the_guard_acts_where_the_library_acts(self, fitted, unseen_rows, name):
         calibrator = fitted[name]
         model = CalibratedModel(nn.Identity(), calibrator)
-        small = [test_rows.logits[start : start + 7] for start in range(0, 140, 7)]
-        small += [test_rows.logits[test_rows.tasks == task] for task in range(3)]
+        small = [unseen_rows.logits[start : start + 7] for start in range(0, 140, 7)]
+        small += [unseen_rows.logits[unseen_rows.tasks == task] for task in range(3)]
         assert {calibrator.explain(logits)[0].guarded for logits in small} == {True, False}
         for logits in small:
             result = model(torch.tensor(logits), return_temperature=True)
