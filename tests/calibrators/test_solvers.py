@@ -213,6 +213,64 @@ def test_every_way_to_the_temperature_ends_at_the_same_place(n_rows, dtype, tole
     assert np.log(found.temperature) == pytest.approx(brentq(slope, -2, 3, xtol=1e-13), abs=tolerance)
 
 
+def test_the_series_is_that_of_the_slope():
+    """Cumulants from sums of powers, against central moments under the softmax, row by row."""
+    z, y = vector_4()
+    weights = np.random.default_rng(2).dirichlet(np.ones(len(y)))
+    u = 0.4
+    t = z * np.exp(-u)
+    p = softmax(t, 1.0)
+    mean = (p * t).sum(axis=1)
+    second, third, fourth = ((p * (t - mean[:, None]) ** power).sum(axis=1) for power in (2, 3, 4))
+    expected = mean - t[np.arange(len(y)), y], second, third, fourth - 3 * second**2
+    found = solvers._NLLRows(z, y, weights, np.float64).series(u)
+    np.testing.assert_allclose(found, [weights @ row for row in expected], rtol=1e-10)
+
+
+def test_a_step_of_the_series_leaves_its_fourth_power():
+    """Two outcomes a gap d apart: the slope's series is known in closed form, and so is its root."""
+    d, target = 2.0, 0.05  # p(ε) = 1 / (1 + e^{d(1 + ε)}) is the chance of the lower one
+
+    def lower(change):
+        return 1 / (1 + np.exp(d * (1 + change)))
+
+    p = lower(0.0)
+    k2 = d**2 * p * (1 - p)
+    k3 = -(d**3) * p * (1 - p) * (1 - 2 * p)
+    k4 = d**4 * p * (1 - p) * (1 - 6 * p * (1 - p))
+    errors = []
+    for change in (target, target / 2):
+        slope = -d * (p - lower(change))  # zero once β has grown by `change`
+        step, left = solvers._root(slope, k2, k3, k4)
+        errors.append(abs(np.expm1(-step) - change))
+        assert errors[-1] < 5 * left
+    assert errors[0] < 1e-5
+    assert errors[0] / errors[1] == pytest.approx(16, rel=0.3)
+
+
+@pytest.mark.parametrize(("n_rows", "passes"), [(300, 3), (2000, 3), (20_000, 2)])
+def test_near_1_a_temperature_takes_few_passes(n_rows, passes):
+    """For large inputs that is one over a part of the rows and one over all."""
+    z, y = many_rows(n_rows, 20)
+    assert nll_temperature(z / 2.5, y).n_iter <= passes
+
+
+@given(st.integers(0, 10_000), st.floats(1e-3, 30), st.floats(-3, 8))
+@settings(max_examples=60, deadline=None)
+def test_any_scale_of_logits_ends_at_the_least_nll(seed, scale, pull):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 4, 40)
+    z = rng.normal(size=(40, 4))
+    z[np.arange(40), y] += pull
+    z *= scale
+    found = nll_temperature(z, y)
+    assert found.converged
+    least = naive_loss(z, y, found.temperature, "nll")
+    for factor in (0.99, 1.01):
+        other = np.clip(found.temperature * factor, MIN_TEMPERATURE, MAX_TEMPERATURE)
+        assert least <= naive_loss(z, y, other, "nll") + 1e-12
+
+
 @pytest.mark.parametrize(
     ("own", "bound"), [(5.0, MIN_TEMPERATURE), (-5.0, MAX_TEMPERATURE)], ids=["all right", "all wrong"]
 )

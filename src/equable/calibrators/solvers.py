@@ -42,8 +42,8 @@ LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 MEDIUM_ELEMENTS = 1 << 14
 LARGE_ELEMENTS = 1 << 17
 WARM_START_ROWS = 1024
-# A Newton step this small is the last one: what is left is about its square.
-LAST_STEP = 1e-4
+# What may be left of log T when a search ends: in the passes that only prepare, and in the last one.
+ROUGH, EXACT, EXACT_FLOAT32 = 1e-3, 1e-9, 1e-7
 # After so many steps towards a bound without turning, the bound itself is tried.
 LONG_WALK = 8
 
@@ -150,7 +150,7 @@ def newton(
 def nll_temperature(
     logits: np.ndarray, labels: IntArray, sample_weight: FloatArray | None = None
 ) -> Temperature:
-    """The temperature of least mean NLL, by Newton on log β.
+    """The temperature of least mean NLL, by the series of its slope in β.
 
     All but the smallest inputs take the first passes in float32, whose exponential is several times
     faster, and large ones begin at the optimum of a few rows. The last pass, and so the result, is in
@@ -165,58 +165,79 @@ def nll_temperature(
     3.0
     """
     weights = _relative(sample_weight, len(labels))
-    passes: list[tuple[type[np.floating[Any]], float]] = [(np.float64, LAST_STEP)]
+    passes: list[tuple[type[np.floating[Any]], float]] = [(np.float64, EXACT)]
     if logits.size >= LARGE_ELEMENTS and logits.dtype.itemsize <= 4:
-        passes = [(np.float32, 3e-4)]
+        passes = [(np.float32, EXACT_FLOAT32)]
     elif logits.size >= MEDIUM_ELEMENTS:
-        passes = [(np.float32, 5e-3), (np.float64, LAST_STEP)]
+        passes = [(np.float32, ROUGH), (np.float64, EXACT)]
     u, n_iter, converged = 0.0, 0, True
     part = slice(None, None, len(labels) // WARM_START_ROWS or 1)
     if logits.size >= LARGE_ELEMENTS and part.step >= 4 and weights[part].any():
         few = logits[part], labels[part], _relative(weights[part], 0)
-        u, _, n_iter = _newton_nll(*few, u, np.float32, 1e-2)
-    for dtype, last_step in passes:
-        u, converged, n = _newton_nll(logits, labels, weights, u, dtype, last_step)
+        u, _, n_iter = _search_nll(*few, u, np.float32, ROUGH)
+    for dtype, tolerance in passes:
+        u, converged, n = _search_nll(logits, labels, weights, u, dtype, tolerance)
         n_iter += n
     return Temperature(float(np.exp(u)), converged, n_iter)
 
 
-def _newton_nll(
+def _search_nll(
     logits: np.ndarray,
     labels: IntArray,
     weights: FloatArray,
     u: float,
     dtype: type[np.floating[Any]],
-    last_step: float,
+    tolerance: float,
     max_iter: int = 60,
 ) -> tuple[float, bool, int]:
-    """NLL's own loop: one number, and nothing but Σw(m − s_y) and Σwv, so it is leaner than `newton`.
+    """Log T of least NLL, to about `tolerance`; whether it was reached, and in how many passes.
 
-    NLL has a single minimum in u, so the sign of the slope says on which side of u it lies. A step out of
-    what is left goes to the middle, or to a bound that has not been tried.
+    NLL has a single minimum in u = log T, so the sign of the slope says on which side of u it lies. A step
+    out of what is left goes to the middle, or to a bound that has not been tried.
     """
     rows = _NLLRows(logits, labels, weights, dtype)
     (low, high), tried = LOG_BOUNDS, {False: False, True: False}
     for n_iter in range(1, max_iter + 1):
-        slope, curvature = rows.derivatives(u)
-        if slope == 0 or (u <= low and slope > 0) or (u >= high and slope < 0):
+        series = rows.series(u)
+        if series[0] == 0 or (u <= low and series[0] < 0) or (u >= high and series[0] > 0):
             return u, True, n_iter
-        downhill = slope < 0  # towards larger u
+        downhill = series[0] > 0  # towards larger u, smaller β
         low, high = (u, high) if downhill else (low, u)
         tried[not downhill] = True
-        step = -slope / curvature if curvature > 0 else (1.0 if downhill else -1.0)
-        proposal = u + min(max(step, -2.0), 2.0)
-        # Where every row is right, slope and curvature vanish together and Newton would crawl to the bound.
+        step, left = _root(*series)
+        proposal = u + step
+        # Where every row is right, all cumulants vanish together and steps would crawl to the bound.
         if not low < proposal < high or (n_iter >= LONG_WALK and not tried[downhill]):
             proposal = (low + high) / 2 if tried[downhill] else (high if downhill else low)
-        u, moved = proposal, abs(proposal - u)
-        if moved < last_step:
+            left = abs(proposal - u)
+        u = proposal
+        if left < tolerance:
             return u, True, n_iter
     return u, False, max_iter
 
 
+def _root(slope: float, k2: float, k3: float, k4: float) -> tuple[float, float]:
+    """The step in u = −log β to the root of slope + k₂ε + k₃ε²/2 + k₄ε³/6, and about what it leaves.
+
+    ε is the relative change of β. The cumulants grow like the powers of the spread of t, so the series
+    serves where ε times that spread is small, and its next term can be guessed. Elsewhere the first two
+    terms are taken, Newton's step.
+    """
+    if not k2 > 0:
+        return (1.0 if slope > 0 else -1.0), 1.0
+    newton_step = change = -slope / k2
+    spread = max(1.0, abs(k3) / k2, math.sqrt(abs(k4) / k2))
+    if abs(newton_step) * spread > 0.5:
+        return -min(max(newton_step, -2.0), 2.0), 1.0
+    for _ in range(20):
+        change = -(slope + change**2 * (k3 / 2 + change * k4 / 6)) / k2
+        if not abs(change) < 2 * abs(newton_step):  # and so above −1
+            return -newton_step, newton_step**2
+    return -math.log1p(change), change**4 * spread**3 / 24
+
+
 class _NLLRows:
-    """The slope and curvature in u = log T of the weighted NLL of some rows, block by block.
+    """The slope in β of the weighted NLL of some rows and its derivatives, block by block.
 
     A block is shifted by its maxima anew in each pass, always in the same memory: fresh memory from the
     system costs more than the arithmetic.
@@ -229,12 +250,16 @@ class _NLLRows:
         self.blocks = row_blocks(*logits.shape)
         self.ones: FloatArray = np.ones(logits.shape[1], dtype=dtype)
         self.work = np.empty((2, self.blocks[0].stop, logits.shape[1]), dtype=dtype)
-        self.highest, *self.sums = np.empty((4, len(logits)), dtype=dtype)
+        self.highest, *self.sums = np.empty((6, len(logits)), dtype=dtype)
         # Σw s_y does not change with u: summed once.
         self.own: float | None = None
 
-    def derivatives(self, u: float) -> tuple[float, float]:
-        """Newton in β, taken multiplicatively: Δu = g / (βh); with t = βs these are E[t] − t_y and Var[t]."""
+    def series(self, u: float) -> tuple[float, float, float, float]:
+        """Derivatives of the NLL in ε at 0 when β becomes β(1 + ε).
+
+        log Σ exp((1 + ε)t), t = βs, is the cumulant generating function of t under p: its derivatives are
+        the cumulants of t. The first is E[t] − t_y, from the true class.
+        """
         beta = math.exp(-u)
         for block in self.blocks:
             z = self.logits[block].astype(self.dtype, copy=False)
@@ -245,16 +270,20 @@ class _NLLRows:
             t *= self.dtype(beta)
             np.exp(t, out=e)
             np.matmul(e, self.ones, out=self.sums[0][block])
-            for sums in self.sums[1:]:  # Σet and Σet²
+            for sums in self.sums[1:]:  # Σet, …, Σet⁴
                 e *= t
                 np.matmul(e, self.ones, out=sums[block])
-        total, first, second = self.sums
         if self.own is None:
             own = self.logits[np.arange(len(self.labels)), self.labels].astype(self.dtype)
             self.own = float(self.weights @ (own - self.highest))
-        mean = first / total
-        variance = second / total - mean**2
-        return beta * self.own - float(self.weights @ mean), float(self.weights @ variance)
+        total, *sums = self.sums
+        m1, m2, m3, m4 = (moment / total for moment in sums)
+        square = m1**2
+        k2 = m2 - square
+        k3 = m3 - m1 * (3 * m2 - 2 * square)
+        k4 = m4 - 4 * m1 * m3 - 3 * m2**2 + square * (12 * m2 - 6 * square)
+        k1, k2, k3, k4 = (float(self.weights @ k) for k in (m1, k2, k3, k4))
+        return k1 - beta * self.own, k2, k3, k4
 
 
 def lbfgs(
