@@ -333,3 +333,5 @@ def test_of_a_huge_batch_evenly_spaced_rows_stand_for_all(incremental, monkeypat
     found = cal.temperature(data.logits)[0]
     assert found != whole
     assert found == pytest.approx(whole, rel=0.05)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    assert cal.temperature(data.logits[order])[0] == pytest.approx(found, rel=1e-12)

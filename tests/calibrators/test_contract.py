@@ -131,6 +131,31 @@ def test_row_order_is_irrelevant(calibrator, incremental):
     np.testing.assert_allclose(shuffled, a[order], atol=1e-12)
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal rows", "weighted rows"])
+def test_row_order_is_irrelevant_where_roundings_decide(calibrator, weighted):
+    """Many classes, few rows: a fit that is not convex would follow the last bit to another valley."""
+    rng = np.random.default_rng(0)
+    n, k = 240, 20
+    y = np.arange(n) % k
+    logits = 1.7 * (2 * rng.normal(size=(n, k)) + 2 * np.eye(k)[y])
+    features = np.eye(k)[y] + 0.5 * rng.normal(size=(n, k))
+    weights = np.exp(2 * rng.normal(size=n)) if weighted else np.ones(n)
+    current = features[y >= 15] + rng.normal(scale=0.1, size=((y >= 15).sum(), k)), y[y >= 15]
+    found = []
+    for _ in range(3):
+        order, other = rng.permutation(n), rng.permutation(len(current[1]))
+        cal = clone(calibrator).fit(
+            logits[order],
+            y[order],
+            features=features[order],
+            tasks=y[order] // 5,
+            current=tuple(part[other] for part in current),
+            sample_weight=weights[order],
+        )
+        found.append(cal.predict_proba(logits, features=features))
+    np.testing.assert_allclose(found[1:], found[:1] * 2, atol=1e-9)
+
+
 def test_inputs_are_untouched(calibrator, incremental):
     before = [a.copy() for a in (incremental.logits, incremental.y, incremental.features, incremental.tasks)]
     for a in (incremental.logits, incremental.y, incremental.features, incremental.tasks):

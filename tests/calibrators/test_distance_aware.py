@@ -193,6 +193,24 @@ def test_current_validation_set_sets_the_current_prototypes(incremental):
         )
 
 
+def test_by_default_the_current_rows_are_those_of_the_newest_task():
+    """Class 1 comes back in task 1 and looks different there; class 3's only row there has no weight."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 3, 2, 1, 3], [30, 30, 30, 30, 30, 1])
+    tasks = np.repeat([0, 1], [90, 61])
+    features = np.eye(4)[y] * 2 + rng.normal(size=(len(y), 4)) + tasks[:, None] * [0, 0, 0, 3.0]
+    logits = rng.normal(size=(len(y), 4)) + np.eye(4)[y]
+    weights = np.where((y == 3) & (tasks == 1), 0.0, 1.0)
+    new = (tasks == 1) & (weights > 0)
+    told = equable.DATS().fit(
+        logits, y, features=features, tasks=tasks, sample_weight=weights, current=(features[new], y[new])
+    )
+    found = equable.DATS().fit(logits, y, features=features, tasks=tasks, sample_weight=weights)
+    np.testing.assert_allclose(found.current_prototypes_, told.current_prototypes_, rtol=1e-12)
+    np.testing.assert_allclose(found.class_distances_, told.class_distances_, atol=1e-12)
+    assert 0 < found.class_distances_[1] < 1
+
+
 def test_a_class_without_rows_is_named(incremental):
     with pytest.raises(InputError, match="class 4 has none"):
         fit(incremental, rows=incremental.y != 4)

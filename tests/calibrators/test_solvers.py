@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax
 
-from equable.calibrators import shifted, solvers
+from equable.calibrators import nll, shifted, solvers
 from equable.calibrators.shifted import softmax
 from equable.calibrators.solvers import (
     LOSSES,
@@ -223,7 +223,7 @@ def test_the_series_is_that_of_the_slope():
     mean = (p * t).sum(axis=1)
     second, third, fourth = ((p * (t - mean[:, None]) ** power).sum(axis=1) for power in (2, 3, 4))
     expected = mean - t[np.arange(len(y)), y], second, third, fourth - 3 * second**2
-    found = solvers._NLLRows(z, y, weights, np.float64).series(u)
+    found = nll.NLLRows(z, y, weights, np.float64).series(u)
     np.testing.assert_allclose(found, [weights @ row for row in expected], rtol=1e-10)
 
 
@@ -241,7 +241,7 @@ def test_a_step_of_the_series_leaves_its_fourth_power():
     errors = []
     for change in (target, target / 2):
         slope = -d * (p - lower(change))  # zero once β has grown by `change`
-        step, left = solvers._root(slope, k2, k3, k4)
+        step, left = nll._root(slope, k2, k3, k4)
         errors.append(abs(np.expm1(-step) - change))
         assert errors[-1] < 5 * left
     assert errors[0] < 1e-5
@@ -282,6 +282,35 @@ def test_a_bound_is_reached_itself(own, bound, n_rows):
     found = nll_temperature(z, y)
     assert found.converged
     assert found.temperature == pytest.approx(bound, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("margin", [120.0, 500.0, 1e6])
+@pytest.mark.parametrize("n_rows", [100, 20_000])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rows_that_are_right_beyond_doubt_ask_for_the_lower_bound(loss, n_rows, margin, dtype):
+    """exp(−margin) is 0: the loss has no slope any more, but has not come to its minimum."""
+    y = np.arange(n_rows) % 10
+    found = SOLVERS[loss]((margin * np.eye(10)[y]).astype(dtype), y)
+    assert found.converged
+    assert found.temperature == MIN_TEMPERATURE
+
+
+def test_logits_that_say_nothing_leave_the_temperature_alone():
+    y = np.arange(100) % 4
+    assert nll_temperature(np.full((100, 4), 7.0), y).temperature == 1
+    # rows without weight have no say
+    z = np.full((100, 4), 7.0)
+    z[:4] = 1000 * np.eye(4)
+    assert nll_temperature(z, y, np.repeat([0.0, 1.0], [4, 96])).temperature == 1
+    assert nll_temperature(z, y).temperature == MIN_TEMPERATURE
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("margin", [10.0, 1000.0])
+def test_no_temperature_lies_outside_its_bounds(loss, margin):
+    y = np.arange(100) % 10
+    assert SOLVERS[loss](-margin * np.eye(10)[y], y).temperature == MAX_TEMPERATURE
 
 
 def test_softmax_is_stable_and_writes_into_out():

@@ -31,7 +31,14 @@ from equable.calibrators.curves import (
     row_confidence,
     tabulate,
 )
-from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors, whole_groups
+from equable.calibrators.label_shift import (
+    estimate_mixes,
+    fit_bias_corrected,
+    posteriors,
+    representatives,
+    whole_groups,
+)
+from equable.calibrators.order import canonical_order
 from equable.calibrators.settings import (
     require_at_least,
     require_choice,
@@ -39,7 +46,7 @@ from equable.calibrators.settings import (
     require_shares,
     require_temperatures,
 )
-from equable.calibrators.solvers import LOG_BOUNDS, LOSSES, SOLVERS, Loss, canonical_order
+from equable.calibrators.solvers import LOSSES, MAX_TEMPERATURE, MIN_TEMPERATURE, SOLVERS, Loss
 from equable.errors import EvidenceWarning, InputError
 from equable.outputs import Outputs
 
@@ -227,6 +234,8 @@ class ARC(Calibrator):
         mixes = np.empty((n_groups, self.n_classes_))
         at_once = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
         for groups, members in whole_groups(codes, n_groups, at_once):
+            if len(members) > at_once:
+                members = representatives(rows.logits, members, at_once)
             posterior = posteriors(rows.logits[members], self.posterior_temperature_, self.posterior_bias_)
             mixes[groups] = self._mixes(posterior, codes[members] - groups.start, groups.stop - groups.start)
         effective = 1 / (mixes**2 / self.class_rows_).sum(axis=1)
@@ -291,7 +300,7 @@ def _row_temperatures(rows: Outputs, codes: IntArray, batches: _Batches) -> Floa
     log_temperatures = batches.levels[codes]
     if batches.slopes.any():
         log_temperatures = log_temperatures + batches.slopes[codes] * row_confidence(rows.logits)
-    temperatures: FloatArray = np.exp(np.clip(log_temperatures, *LOG_BOUNDS))
+    temperatures: FloatArray = np.clip(np.exp(log_temperatures), MIN_TEMPERATURE, MAX_TEMPERATURE)
     return temperatures
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
@@ -134,13 +135,15 @@ class DATS(Calibrator):
     # Fit: sections 3.1 and 3.2 of the paper --------------------------------------------------------
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        assert rows.features is not None
-        assert rows.tasks is not None
-        classes = np.arange(rows.n_classes)
         require_every_class(rows)
-        current = np.unique(rows.labels[rows.tasks == rows.tasks.max()])
+        if (self.weights, self.distance) != ("per_class", "class"):
+            rows = rows.in_canonical_order()  # the joint fit is not convex
+        assert rows.features is not None
+        classes = np.arange(rows.n_classes)
+        newest = _newest_task(rows)
+        current = np.unique(rows.labels[newest])
         prototypes = class_prototypes(rows.features, rows.labels, classes, rows.weights)
-        current_prototypes = self._current_prototypes(rows, current)
+        current_prototypes = self._current_prototypes(rows, newest)
 
         raw = distances_to_current(prototypes, current_prototypes, self.metric)
         class_distances = np.zeros(len(classes)) if len(current) == len(classes) else min_max(raw)
@@ -167,11 +170,12 @@ class DATS(Calibrator):
             "n_iter_": fit.n_iter,
         }
 
-    def _current_prototypes(self, rows: CalibrationSet, current: IntArray) -> FloatArray:
+    def _current_prototypes(self, rows: CalibrationSet, newest: NDArray[np.bool_]) -> FloatArray:
         """Prototypes of the current classes, from the whole current validation set where it is given."""
         assert rows.features is not None
+        current = np.unique(rows.labels[newest])
         if rows.current is None:
-            return class_prototypes(rows.features, rows.labels, current, rows.weights)
+            return class_prototypes(rows.features[newest], rows.labels[newest], current, rows.weights[newest])
         features, labels = rows.current
         if not np.array_equal(np.unique(labels), current):
             raise InputError(
@@ -245,3 +249,11 @@ class DATS(Calibrator):
             mean_weight * batch_distance + self.base_temperature_, MAX_TEMPERATURE
         )
         return literal
+
+
+def _newest_task(rows: CalibrationSet) -> NDArray[np.bool_]:
+    """The rows of the newest task, (N,); a row without weight does not count."""
+    assert rows.tasks is not None
+    counted = rows.weights > 0
+    newest: NDArray[np.bool_] = counted & (rows.tasks == rows.tasks[counted].max())
+    return newest

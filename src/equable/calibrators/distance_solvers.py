@@ -19,12 +19,12 @@ from equable.calibrators.solvers import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     brier_curves,
-    canonical_order,
     lbfgs,
     loss_and_slope,
     loss_terms,
     newton,
     temperature_grid,
+    within_bounds,
 )
 
 if TYPE_CHECKING:
@@ -79,14 +79,6 @@ class DistanceProblem:
 
 def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
     """L-BFGS-B over (w, T_base), from w = 0 with T_base = T_0 and from all ones: the better one is kept."""
-    order = canonical_order(problem.logits, problem.labels)
-    problem = replace(
-        problem,
-        **{
-            name: getattr(problem, name)[order]
-            for name in ("logits", "labels", "sample_weight", "distances", "weight_index")
-        },
-    )
     rows = ShiftedRows(problem.logits)
     upper = np.where(problem.free, np.inf, 0.0)
     bounds = [(0.0, high) for high in upper] + [(MIN_TEMPERATURE, MAX_TEMPERATURE)]
@@ -179,9 +171,10 @@ def _refine(
         settled = settled | fallen
         start = np.where(risen, points[0], start)
         apart = (apart & ~fallen) | risen
-    base_temperature = float(np.exp(points[0]))
+    base_temperature = within_bounds(points[0])
     weights = np.zeros(problem.n_weights)
-    weights[apart] = (np.exp(points[variable])[apart] - base_temperature) / class_distances[apart]
+    own = np.exp(points[variable])[apart]
+    weights[apart] = np.maximum(own - base_temperature, 0) / class_distances[apart]
     return DistanceFit(base_temperature, weights, converged, n_iter)
 
 

@@ -70,10 +70,7 @@ def posteriors(logits: np.ndarray, temperature: float, bias: FloatArray) -> Floa
 
 
 def whole_groups(codes: IntArray, n_groups: int, most: int) -> Iterator[tuple[slice, IntArray]]:
-    """Slices of the groups 0 … G − 1, each with its rows, of about `most` rows together.
-
-    Of a single group with more rows than that, evenly spaced ones stand for all: `most` is so large that
-    what they say of the mix differs by little more than chance.
+    """Slices of the groups 0 … G − 1, each with its rows: `most` of them, or a single group with more.
 
     Examples
     --------
@@ -87,8 +84,28 @@ def whole_groups(codes: IntArray, n_groups: int, most: int) -> Iterator[tuple[sl
     while first < n_groups:
         last = max(first + 1, int(np.searchsorted(ends, ends[first] + most, side="right")) - 1)
         members = order[ends[first] : ends[last]]
-        yield slice(first, last), members[:: -(-len(members) // most) or 1]
+        yield slice(first, last), members
         first = last
+
+
+def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArray:
+    """At most `most` of the rows `members`, evenly spaced in an order of their own, to stand for all.
+
+    `most` is so large that what they say of the mix differs by little more than chance. The rows are
+    ordered by their logits, so it does not matter in which order they came.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> representatives(np.array([[5.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), np.array([0, 1, 2]), 2).tolist()
+    [1, 0]
+    """
+    total, largest = np.empty((2, len(members)))
+    for block in row_blocks(len(members), logits.shape[1], elements=1 << 20):
+        rows = logits[members[block]]
+        total[block], largest[block] = rows.sum(axis=1, dtype=np.float64), rows.max(axis=1)
+    order = members[np.lexsort((largest, total))]
+    return order[:: -(-len(order) // most)]
 
 
 def estimate_mixes(

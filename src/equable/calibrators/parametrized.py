@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,6 @@ from equable.calibrators.solvers import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     brier_temperature,
-    canonical_order,
     lbfgs,
     loss_and_slope,
 )
@@ -80,7 +78,7 @@ class ParametrizedTemperatureScaling(Calibrator):
             raise InputError(f"parameters_ must be those of a network with widths {widths}")
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        rows = _reordered(rows)
+        rows = rows.in_canonical_order()
         inputs = _largest_logits(rows.logits, min(self.top_k, rows.n_classes))
         widths = [inputs.shape[1], *self.hidden, 1]
         centre, scale = inputs.mean(axis=0), inputs.std(axis=0)
@@ -109,11 +107,6 @@ class ParametrizedTemperatureScaling(Calibrator):
             output = _forward(layers, _largest_logits(rows.logits[block], self.n_inputs_))[-1][:, 0]
             temperatures[block] = _temperature_of(output)
         return temperatures
-
-
-def _reordered(rows: CalibrationSet) -> CalibrationSet:
-    order = canonical_order(rows.logits, rows.labels)
-    return replace(rows, logits=rows.logits[order], labels=rows.labels[order], weights=rows.weights[order])
 
 
 def _largest_logits(logits: np.ndarray, k: int) -> FloatArray:
