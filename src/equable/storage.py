@@ -44,6 +44,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, target)
+    except OSError as error:
+        if error.filename is None and error.errno is not None:  # a full disk does not say what was written
+            error.filename = str(target)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -89,10 +89,21 @@ def test_refusals_leave_the_stream_as_it_was(data):
     assert len(stream) == 0
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int32])
+def test_a_window_may_be_an_integer_of_numpy(data, tmp_path, kind):
+    cal = equable.TemperatureScaling().fit(data.logits, data.y)
+    stream = equable.Stream(cal, window=kind(8))
+    assert type(stream.window) is int
+    stream.update(data.logits[:300])
+    assert len(stream) == 8
+    stream.save(tmp_path / "stream")
+    assert equable.Stream.load(tmp_path / "stream").window == 8
+
+
 def test_bad_construction(tmp_path):
     calibration = make_incremental()
     cal = equable.TemperatureScaling().fit(calibration.logits, calibration.y)
-    for window in (0, -1, 1.5, True):
+    for window in (0, -1, 1.5, True, np.int64(0), np.True_, np.float64(8), "8", None):
         with pytest.raises(InputError, match="window must be a whole number ≥ 1"):
             equable.Stream(cal, window=window)
     with pytest.raises(NotFittedError):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from equable.errors import DataError, EquableError, FileFormatError, InputError
+from equable.scenarios import make_scenario
 from equable.scenarios.datasets import (
     DATASETS,
     ImageDataset,
@@ -56,7 +57,7 @@ def written(path: Path, arrays: dict[str, Any]) -> Path:
         ({"images": np.zeros((4, 8, 6, 3), np.uint8)}, "must be square; got 8×6"),
         ({"images": np.zeros((4, 8, 8, 3))}, "must be uint8, 0 … 255; got dtype float64"),
         ({"labels": [0, 1, 2, 1]}, "labels must lie in 0 … 1"),
-        ({"labels": [0, 1, -1, 1]}, "got -1"),
+        ({"labels": [0, 1, -1, 1]}, "0 … 1 (classes are numbered from 0, without gaps); got -1"),
         ({"labels": [0, 1, 0]}, "labels must have shape (4,)"),
         ({"split": [0, 0, 3, 2]}, "split must be 0, 1, 2 or -1; got 3"),
         ({"split": [0, 2, 0, 2]}, "class 1 (b) has none"),
@@ -143,6 +144,10 @@ def change(**changes: Any) -> dict[str, Any]:
         (change(train_labels=np.full(12, 0.5)), "train_labels must be whole numbers"),
         (change(train_labels=np.arange(12) % 2 * 2), "class 1 (1) has none"),
         (change(test_labels=np.full(6, 2)), "class 2 (2) has none"),
+        (
+            change(train_labels=np.arange(12) * 10**15),
+            "from 0, without gaps; got 11000000000000000 in 22 rows",
+        ),
         (change(train_images=np.zeros((12, 8, 8, 3), np.float32)), "images must be uint8"),
     ],
 )
@@ -265,6 +270,63 @@ def test_check_counts_and_warns(tmp_path: Path) -> None:
 def test_check_warns_of_small_classes(tmp_path: Path) -> None:
     (warning,) = check(written(tmp_path / "own.npz", layout((40, 20, 12)))).warnings
     assert warning == "test: fewer than 10 images of 0 (6), 1 (6)"
+
+
+def lonely() -> dict[str, Any]:
+    """One image a class."""
+    return {"train_images": np.zeros((12, 8, 8), np.uint8), "train_labels": np.arange(12)}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problems"),
+    [
+        (lonely(), [f"class {c} must have a train row; its 1 rows leave none" for c in range(12)]),
+        (
+            {**layout((30, 15, 12), classes=3), "test_labels": np.arange(12) % 2},
+            ["class 2 must have a test row; its 15 rows leave none"],
+        ),
+        (
+            {key: value for key, value in layout((12, 4, 6)).items() if "val" not in key}
+            | {"train_labels": np.array([0] * 11 + [1])},  # its only training row becomes validation
+            ["class 1 must have a train row; its 4 rows leave none"],
+        ),
+    ],
+)
+def test_check_refuses_what_a_scenario_would(
+    tmp_path: Path, arrays: dict[str, Any], problems: list[str]
+) -> None:
+    path = written(tmp_path / "own.npz", arrays)
+    report, data = check(path), load_dataset(path)
+    assert report.problems == tuple(problems)
+    assert not report.ok
+    lines = str(report).splitlines()
+    assert lines[-1] == "not usable"
+    assert [line for line in lines if line.startswith("problem: ")] == [
+        f"problem: {p}" for p in problems[:10]
+    ]
+    assert ("and 2 more problems" in lines) == (len(problems) == 12)
+    with pytest.raises(InputError, match=re.escape(problems[0])):
+        make_scenario(data.labels, data.split, sizes=[data.n_classes])
+
+
+@pytest.mark.parametrize("images", range(1, 8))
+def test_check_and_scenario_agree_on_small_classes(tmp_path: Path, images: int) -> None:
+    arrays = {
+        "train_images": np.zeros((images + 20, 8, 8), np.uint8),
+        "train_labels": [0] * 20 + [1] * images,
+    }
+    path = written(tmp_path / "own.npz", arrays)
+    data, splits = load_dataset(path), True
+    try:
+        make_scenario(data.labels, data.split, tasks=1)
+    except InputError:
+        splits = False
+    assert check(path).ok == splits == (images > 2)
+
+
+def test_check_says_the_rule_of_labels_in_a_dataset(tmp_path: Path) -> None:
+    (problem,) = check(written(tmp_path / "own.npz", change(train_labels=np.arange(12) % 3 - 1))).problems
+    assert problem.endswith("labels must lie in 0 … 1 (classes are numbered from 0, without gaps); got -1")
 
 
 def test_the_papers_table(tmp_path: Path) -> None:

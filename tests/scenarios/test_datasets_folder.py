@@ -177,3 +177,9 @@ def test_folders_that_are_no_dataset(tmp_path: Path, files: list[str], said: str
             (tmp_path / name).write_text("nothing")
     with pytest.raises(DataError, match=said):
         load_dataset(tmp_path)
+
+
+def test_check_names_the_class_that_cannot_be_split(tmp_path: Path) -> None:
+    for name in ["cat/1.png", "dog/1.png", "dog/2.png", "dog/3.png"]:
+        picture(tmp_path / name)
+    assert check(tmp_path).problems == ("cat: class 0 must have a train row; its 1 rows leave none",)

@@ -1,6 +1,8 @@
 """Checkpoint files: what goes in comes out, and nothing else is read."""
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -50,3 +52,32 @@ def test_weights_of_another_network_are_refused():
     del weights["head.bias"]
     with pytest.raises(FileFormatError, match=r"'head\.bias' is in one only"):
         load_weights(network, weights, "model")
+
+
+def test_a_tensor_under_two_names_is_kept_under_both(tmp_path):
+    """A network may register one module twice; safetensors itself refuses memory that is shared."""
+    weight = torch.arange(6.0).reshape(2, 3)
+    save_tensors(tmp_path / "a.safetensors", {"one": weight, "other": weight, "part": weight[:1]}, {})
+    found, _ = load_tensors(tmp_path / "a.safetensors")
+    assert torch.equal(found["one"], weight)
+    assert torch.equal(found["other"], weight)
+    assert torch.equal(found["part"], weight[:1])
+
+
+def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path):
+    """A process of its own, because the limit on the size of files cannot be taken back."""
+    code = """
+import resource, signal, sys, torch
+from pathlib import Path
+from equable.training.checkpoint import save_tensors
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    save_tensors(Path(sys.argv[1]), {"a": torch.zeros(10_000)}, {})
+except OSError as error:
+    print(error)
+"""
+    path = tmp_path / "a.safetensors"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert done.stdout == f"[Errno 27] File too large: '{path}'\n"
+    assert not list(tmp_path.iterdir())

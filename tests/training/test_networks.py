@@ -1,11 +1,24 @@
 """Parameter counts and feature sizes as published, and the contract for networks of one's own."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from equable.errors import InputError
-from equable.training.networks import NETWORKS, ResNet32, SlimResNet18, build_network, logits_and_features
+from equable.training import ReplaySettings, train_scenario
+from equable.training.checkpoint import load_tensors
+from equable.training.networks import (
+    NETWORKS,
+    ResNet32,
+    SlimResNet18,
+    build_network,
+    logits_and_features,
+    seen_logits,
+)
+from equable.training.replay import TaskTrainer
 
 
 @pytest.mark.parametrize(
@@ -80,6 +93,173 @@ def test_a_network_of_ones_own_fits():
 def test_a_network_without_features_is_refused():
     with pytest.raises(InputError, match=r"must have 'features'.*Linear has none"):
         build_network(lambda n_classes, shape: nn.Linear(2, n_classes), 3, (8, 8, 1), seed=0)
+
+
+# ---- networks without a head: logits come from forward
+
+
+class Body(nn.Module):
+    """Batch norm and dropout, so that a second pass in train mode would leave a trace."""
+
+    def __init__(self, n_classes, image_shape, last="fc"):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(image_shape[2])
+        self.layer = nn.Linear(64, 6)
+        self.passes = 0
+        setattr(self, last, nn.Linear(6, n_classes))
+
+    def body(self, x):
+        self.passes += 1
+        return F.dropout(torch.tanh(self.layer(self.norm(x).flatten(1))), 0.2, self.training)
+
+
+class WithHead(Body):
+    def __init__(self, n_classes, image_shape):
+        super().__init__(n_classes, image_shape, last="head")
+
+    def features(self, x):
+        return self.body(x)
+
+
+class Logits(Body):
+    def features(self, x):
+        return self.body(x)
+
+    def forward(self, x):
+        return self.fc(self.features(x))
+
+
+class Pair(Logits):
+    def forward(self, x):
+        features = self.features(x)
+        return self.fc(features), features
+
+
+class Backwards(Body):
+    """Forward knows nothing of features, which ask forward to stop early."""
+
+    def features(self, x):
+        return self(x, stop=True)
+
+    def forward(self, x, stop=False):
+        return self.body(x) if stop else self.fc(self.body(x))
+
+
+class Maps(Logits):
+    """Features are maps (N, D, 1, 1)."""
+
+    def features(self, x):
+        return super().features(x)[:, :, None, None]
+
+    def forward(self, x):
+        return self.fc(self.features(x).flatten(1))
+
+
+class Layered(nn.Module):
+    """Features are a module, as in many published networks."""
+
+    def __init__(self, n_classes, image_shape):
+        super().__init__()
+        parts = {"norm": nn.BatchNorm2d(image_shape[2]), "flat": nn.Flatten(), "layer": nn.Linear(64, 6)}
+        self.features = nn.Sequential(OrderedDict(parts, tanh=nn.Tanh(), dropout=nn.Dropout(0.2)))
+        self.fc = nn.Linear(6, n_classes)
+
+    def forward(self, x):
+        return self.fc(self.features(x))
+
+
+HEADLESS = [Logits, Pair, Backwards, Maps, Layered]
+
+
+def trained_with(network, digits, scenario, folder, monkeypatch=None):
+    """Train; with a monkeypatch, be interrupted in the second task and begin again."""
+    settings = ReplaySettings(batch_size=32, max_epochs=2, memory_size=12, threads=1)
+
+    def train():
+        train_scenario(digits, scenario, network, settings, seed=1, folder=folder, progress=False)
+
+    if monkeypatch is not None:
+        step = TaskTrainer._step
+
+        def interrupted(self, rows):
+            if self.task.index == 1 and len(self.progress.epochs) == 1:
+                raise KeyboardInterrupt
+            return step(self, rows)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TaskTrainer, "_step", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                train()
+    train()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def with_head(digits, scenario, tmp_path_factory):
+    return trained_with(WithHead, digits, scenario, tmp_path_factory.mktemp("with_head"))
+
+
+@pytest.mark.parametrize("network", HEADLESS)
+def test_a_network_without_head_trains_to_the_bits_of_one_with(
+    network, with_head, digits, scenario, tmp_path, monkeypatch
+):
+    folder = trained_with(network, digits, scenario, tmp_path, monkeypatch)
+    for task in ("task-0", "task-1", "task-2"):
+        weights, expected = (load_tensors(f / task / "model.safetensors")[0] for f in (folder, with_head))
+        for name in ("norm.running_mean", "norm.num_batches_tracked", "layer.weight"):
+            own = f"features.{name}" if network is Layered else name
+            assert torch.equal(weights[own], expected[name]), name
+        assert torch.equal(weights["fc.weight"], expected["head.weight"])
+        for name in ("validation.npz", "test.npz", "perturbed.npz"):
+            assert (folder / task / name).read_bytes() == (with_head / task / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(("network", "in_eval"), [(WithHead, 1), (Pair, 1), (Logits, 2), (Backwards, 2)])
+def test_a_training_step_passes_once(network, in_eval):
+    built, x = build_network(network, 4, (8, 8, 1), seed=0), torch.randn(5, 1, 8, 8)
+    built.train()
+    seen_logits(built, x, 3)
+    assert (built.passes, int(built.norm.num_batches_tracked)) == (1, 1)
+    built.eval()
+    before = {name: value.clone() for name, value in built.state_dict().items()}
+    logits, features = logits_and_features(built, x, 3)
+    assert built.passes == 1 + in_eval
+    assert features.shape == (5, 6)
+    assert torch.equal(logits, seen_logits(built, x, 3))
+    assert built.passes == 2 + in_eval
+    assert all(torch.equal(value, before[name]) for name, value in built.state_dict().items())
+
+
+def answering(value, **methods):
+    """A network that always returns this."""
+    members = {"forward": lambda self, x: value, "features": lambda self, x: x.flatten(1), **methods}
+    return type("Odd", (nn.Module,), members)().eval()
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        (answering(torch.zeros(3, 2)), r"N = 3, K ≥ 4; Odd returned a tensor \(3, 2\)"),
+        (answering(torch.zeros(2, 4)), r"Odd returned a tensor \(2, 4\)"),
+        (answering(torch.zeros(3, 4, 1)), r"Odd returned a tensor \(3, 4, 1\)"),
+        (answering({"logits": 1}), "must return logits .* or a pair .*; Odd returned dict"),
+        (answering(None), "Odd returned NoneType"),
+        (answering((None, torch.zeros(3, 4))), r"returned tuple of NoneType, a tensor \(3, 4\)"),
+        (answering((torch.zeros(3, 4),) * 3), "returned tuple of a tensor"),
+        (answering((torch.zeros(3, 4), "x")), r"features must be .*those of Odd are str"),
+        (answering((torch.zeros(3, 4), torch.zeros(3))), r"those of Odd are a tensor \(3,\)"),
+        (answering(torch.zeros(3, 4), features=lambda self, x: x[:2]), r"those of Odd are a tensor \(2, 1"),
+    ],
+)
+def test_what_a_network_returns_is_checked(network, said):
+    with pytest.raises(InputError, match=said):
+        logits_and_features(network, torch.zeros(3, 1, 8, 8), 4)
+
+
+def test_a_network_without_head_and_forward_is_refused():
+    featured = type("Featured", (nn.Module,), {"features": lambda self, x: x})
+    with pytest.raises(InputError, match=r"must have 'head', or a 'forward' .*Featured has neither"):
+        build_network(lambda n_classes, shape: featured(), 3, (8, 8, 1), seed=0)
 
 
 @pytest.mark.parametrize("nf", [3, 4, 8, 20])

@@ -1,5 +1,7 @@
 """T-CIL against a naive version that recomputes everything at every bisection step."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -151,3 +153,49 @@ def test_targets_by_hand():
     labels = np.array([0, 0, 1, 1, 2, 2])
     assert choose_targets(features, labels, labels == 1).tolist() == [1, 1, 2, 2, 1, 1]
     assert choose_targets(features, labels, labels == 2).tolist() == [1, 1, 0, 0, 0, 0]
+
+
+def targets_all_at_once(features, labels, current):
+    classes = np.unique(labels)
+    wide = features.astype(np.float64)
+    means = np.stack([wide[labels == c].mean(axis=0) for c in classes])
+    distances = np.linalg.norm(wide[:, None, :] - means[None, :, :], axis=2)
+    own = labels[:, None] == classes
+    nearest, farthest = np.where(own, np.inf, distances), np.where(own, -np.inf, distances)
+    return classes[np.where(current, farthest.argmax(axis=1), nearest.argmin(axis=1))]
+
+
+@pytest.mark.parametrize("d", [1, 3, 64, 256])
+def test_targets_in_blocks_are_those_of_all_rows_at_once(d):
+    rng = np.random.default_rng(d)
+    labels = rng.permutation(np.repeat(np.arange(30), 20))
+    for features in (rng.normal(size=(600, d)), rng.integers(0, 2, (600, d)), np.zeros((600, d))):
+        features = features.astype(np.float32)
+        current = np.isin(labels, [3, 29])
+        found = choose_targets(features, labels, current)
+        assert found.tolist() == targets_all_at_once(features, labels, current).tolist()
+
+
+@pytest.mark.parametrize("is_current", [False, True])
+def test_ties_that_rounding_decides_go_to_the_same_class_as_ever(is_current):
+    """Equal distances but for the order of their sums: means are permutations, rows constant vectors."""
+    rng = np.random.default_rng(0)
+    means = rng.permuted(np.tile(rng.normal(size=64), (20, 1)), axis=1)
+    rows = np.repeat(rng.normal(size=(50, 1)), 64, axis=1)
+    features = np.concatenate([means, rows]).astype(np.float32)
+    labels, current = np.minimum(np.arange(70), 20), np.full(70, is_current)
+    found = choose_targets(features, labels, current)
+    assert found.tolist() == targets_all_at_once(features, labels, current).tolist()
+    assert len(set(found[20:])) > 1
+
+
+def test_targets_need_a_small_multiple_of_the_features_memory():
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(2000, 64)).astype(np.float32), np.arange(2000) % 100
+    tracemalloc.start()
+    try:
+        choose_targets(features, labels, labels >= 90)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * features.nbytes  # two of them for float64; with all differences at once 200 and more

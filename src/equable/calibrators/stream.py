@@ -10,6 +10,7 @@ import numpy as np
 from equable.arrays import as_array
 from equable.calibrators.base import Calibrator
 from equable.calibrators.files import load_with_extras, save_with_extras
+from equable.calibrators.settings import require_count
 from equable.errors import FileFormatError, InputError, NotFittedError
 from equable.outputs import Outputs
 
@@ -42,14 +43,13 @@ class Stream:
     """
 
     def __init__(self, calibrator: Calibrator, window: int = 256) -> None:
-        if not isinstance(window, int) or isinstance(window, bool) or window < 1:
-            raise InputError(f"window must be a whole number ≥ 1; got {window!r}")
+        require_count("window", window, 1)
         if not isinstance(calibrator, Calibrator):
             raise InputError(f"calibrator must be a fitted calibrator of equable; got {calibrator!r:.100}")
         if not calibrator.__sklearn_is_fitted__():
             raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it serves a stream")
         self.calibrator = calibrator
-        self.window = window
+        self.window = int(window)
         self._recent: Outputs | None = None
 
     def __len__(self) -> int:

@@ -18,6 +18,7 @@ from equable.arrays import IntArray, as_integers
 from equable.errors import InputError
 
 TRAIN, VALIDATION, TEST, UNSPLIT = 0, 1, 2, -1
+FRACTIONS, VALIDATION_FRACTION = (0.8, 0.1, 0.1), 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +87,8 @@ def make_scenario(
     order: str | Sequence[int] = "random",
     tasks: int | None = None,
     sizes: Sequence[int] | None = None,
-    fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
-    validation_fraction: float = 0.2,
+    fractions: tuple[float, float, float] = FRACTIONS,
+    validation_fraction: float = VALIDATION_FRACTION,
     seed: int = 0,
 ) -> Scenario:
     """Split a dataset into tasks of classes that arrive one after the other.
@@ -119,6 +120,8 @@ def make_scenario(
     ids = as_integers(labels, "labels", len(labels))
     n_classes = _count_classes(ids)
     parts = _complete_split(ids, _check_split(split, len(ids)), fractions, validation_fraction, seed)
+    for problem in _missing_parts(ids, parts).values():
+        raise InputError(problem)
     arrival = _class_order(order, np.bincount(ids[parts == TRAIN], minlength=n_classes), seed)
     renamed = np.argsort(np.array(arrival))[ids]
     ends = list(accumulate(_task_sizes(n_classes, tasks, sizes)))
@@ -127,6 +130,18 @@ def make_scenario(
         for index, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
     ]
     return Scenario(arrival, renamed, tuple(made))
+
+
+def incomplete_classes(labels: IntArray, split: IntArray) -> dict[int, str]:
+    """Why `make_scenario`, with its own fractions, refuses a dataset: class id → what the class lacks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> incomplete_classes(np.array([0, 0, 0, 1]), np.full(4, -1))
+    {1: 'class 1 must have a train row; its 1 rows leave none'}
+    """
+    return _missing_parts(labels, _complete_split(labels, split, FRACTIONS, VALIDATION_FRACTION, seed=0))
 
 
 def _make_task(index: int, classes: range, labels: IntArray, parts: IntArray) -> Task:
@@ -176,7 +191,6 @@ def _complete_split(
         if not (parts[rows] == VALIDATION).any():
             train = generator.permutation(rows[parts[rows] == TRAIN])
             parts[train] = _cut(len(train), validation_fraction, 0.0)
-        _require_all_parts(class_id, parts[rows])
     return parts
 
 
@@ -196,10 +210,15 @@ def _cut(n_rows: int, validation: float, test: float) -> IntArray:
     return parts
 
 
-def _require_all_parts(class_id: int, parts: IntArray) -> None:
+def _missing_parts(labels: IntArray, parts: IntArray) -> dict[int, str]:
+    """What is wrong with each class that has no row of some part."""
+    found: dict[int, str] = {}
     for name, part in (("train", TRAIN), ("validation", VALIDATION), ("test", TEST)):
-        if not (parts == part).any():
-            raise InputError(f"class {class_id} must have a {name} row; its {len(parts)} rows leave none")
+        for class_id in np.setdiff1d(labels, labels[parts == part]).tolist():
+            n_rows = np.count_nonzero(labels == class_id)
+            text = f"class {class_id} must have a {name} row; its {n_rows} rows leave none"
+            found.setdefault(class_id, text)
+    return dict(sorted(found.items()))
 
 
 def _class_order(order: str | Sequence[int], train_counts: IntArray, seed: int) -> tuple[int, ...]:

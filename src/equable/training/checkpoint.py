@@ -10,21 +10,24 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from equable.errors import FileFormatError
-from equable.storage import atomic_path
+from equable.storage import write_bytes
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write tensors and JSON-able facts to `path`, whole or not at all."""
-    # safetensors stores plain row-major memory: channels_last weights are copied into it.
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # safetensors stores plain row-major memory that no two tensors share: channels_last weights and those
+    # that a network holds under two names are copied into it.
+    plain = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
     # One entry: safetensors writes several in any order, and the same weights shall make the same bytes.
     text = json.dumps({**facts, "sha256": _digest(plain, facts)}, sort_keys=True)
-    with atomic_path(path) as temporary:
-        save_file(plain, temporary, metadata={"facts": text})
+    write_bytes(path, save(plain, metadata={"facts": text}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,13 +1,18 @@
 """Convolutional networks that return logits and penultimate features.
 
-The contract, for networks of one's own: a ``torch.nn.Module`` with a method ``features(x) -> (N, D)``
-and a module ``head`` that maps features to the logits of *all* classes; training calls nothing else.
+The contract, for networks of one's own: a ``torch.nn.Module`` with a method ``features(x) -> (N, D)`` and
+either a module ``head`` that maps features to the logits of *all* classes, in which case nothing else is
+called, or a ``forward(x)`` that returns those logits, alone or as a pair (logits, features).
+
+Without ``head``, one step of training is one call of the network, so batch norm and dropout see each batch
+once. Where the network returns logits alone, ``features`` is called besides, in eval mode only: a second
+pass changes nothing there. A network that returns the pair is spared it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -132,16 +137,70 @@ def build_network(
     return to(device=torch.device(device), memory_format=torch.channels_last)  # type: ignore[no-any-return]
 
 
-def logits_and_features(network: Any, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor]:
-    """Logits cut to the `n_seen` classes seen so far, and features."""
-    features = network.features(x)
-    return network.head(features)[:, :n_seen], features
+def seen_logits(network: nn.Module, x: Tensor, n_seen: int) -> Tensor:
+    """Logits cut to the `n_seen` classes seen so far."""
+    return _forward(network, x, n_seen)[0]
+
+
+def logits_and_features(network: nn.Module, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor]:
+    """Logits cut to the `n_seen` classes seen so far, and features, of a network in eval mode.
+
+    In train mode the second pass that some networks need would move batch norm and draw dropout again.
+    """
+    logits, features = _forward(network, x, n_seen)
+    if features is None:
+        features = _flat(network, cast(Any, network).features(x), len(x))
+    return logits, features
+
+
+def _forward(network: Any, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor | None]:
+    """Logits of the seen classes from one pass, and the features that this pass gives."""
+    if _has(network, "head"):
+        features = network.features(x)
+        return network.head(features)[:, :n_seen], features
+    output = network(x)
+    logits, features = output if isinstance(output, tuple | list) and len(output) == 2 else (output, None)
+    if (
+        not isinstance(logits, Tensor)
+        or logits.ndim != 2
+        or len(logits) != len(x)
+        or logits.shape[1] < n_seen
+    ):
+        raise InputError(
+            f"a network without 'head' must return logits (N, K) or a pair (logits, features), here with "
+            f"N = {len(x)}, K ≥ {n_seen}; {type(network).__name__} returned {_shown(output)}"
+        )
+    return logits[:, :n_seen], None if features is None else _flat(network, features, len(x))
+
+
+def _flat(network: nn.Module, features: Any, n_rows: int) -> Tensor:
+    """(N, D), with maps such as (N, C, 1, 1) laid out as vectors."""
+    if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != n_rows:
+        raise InputError(
+            f"features must be a tensor (N, D), here with N = {n_rows}; "
+            f"those of {type(network).__name__} are {_shown(features)}"
+        )
+    return features.flatten(1)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__} of {', '.join(map(_shown, value)) or 'nothing'}"
+    return f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _has(network: nn.Module, name: str) -> bool:
+    return callable(getattr(network, name, None))
 
 
 def _require_contract(network: nn.Module) -> None:
-    for name in ("features", "head"):
-        if not callable(getattr(network, name, None)):
-            raise InputError(
-                f"a network must have {name!r}, see equable.training.networks; "
-                f"{type(network).__name__} has none"
-            )
+    kind = type(network).__name__
+    if not _has(network, "features"):
+        raise InputError(f"a network must have 'features', see equable.training.networks; {kind} has none")
+    # what torch gives a module without one only raises
+    no_forward = getattr(network.forward, "__func__", None) is nn.Module.forward
+    if no_forward and not _has(network, "head"):
+        raise InputError(
+            "a network must have 'head', or a 'forward' that returns logits, see equable.training.networks; "
+            f"{kind} has neither"
+        )

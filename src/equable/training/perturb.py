@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from equable.arrays import FloatArray, IntArray
+from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.solvers import nll_temperature
 from equable.outputs import Outputs
-from equable.training.networks import logits_and_features
+from equable.training.networks import logits_and_features, seen_logits
 
 TOLERANCE = 1e-3
 BATCH = 256
@@ -129,11 +129,18 @@ def choose_targets(features: np.ndarray, labels: IntArray, current: np.ndarray) 
     classes = np.unique(labels)
     wide: FloatArray = features.astype(np.float64)
     means = np.stack([wide[labels == c].mean(axis=0) for c in classes])
-    distances = np.linalg.norm(wide[:, None, :] - means[None, :, :], axis=2)
-    own = labels[:, None] == classes[None, :]
+    # In blocks: all differences at once would be as many times the features as there are classes.
+    blocks = row_blocks(len(wide), means.size)
+    chosen = [_chosen_means(wide[b], means, labels[b, None] == classes, current[b]) for b in blocks]
+    return np.asarray(classes[np.concatenate(chosen)], dtype=np.int64)
+
+
+def _chosen_means(rows: FloatArray, means: FloatArray, own: np.ndarray, current: np.ndarray) -> IntArray:
+    """Positions of the farthest (current rows) or nearest means but one's own; ties go to the first."""
+    distances = np.linalg.norm(rows[:, None, :] - means, axis=2)
     nearest = np.where(own, np.inf, distances).argmin(axis=1)
     farthest = np.where(own, -np.inf, distances).argmax(axis=1)
-    return np.asarray(classes[np.where(current, farthest, nearest)], dtype=np.int64)
+    return np.asarray(np.where(current, farthest, nearest), dtype=np.int64)
 
 
 def gradient_signs(network: nn.Module, x: Tensor, targets: IntArray, n_seen: int) -> Tensor:
@@ -144,7 +151,7 @@ def gradient_signs(network: nn.Module, x: Tensor, targets: IntArray, n_seen: int
     with _frozen(network):
         for part, goal in zip(torch.split(x, BATCH), torch.split(goals, BATCH), strict=True):
             inputs = part.detach().requires_grad_()
-            logits, _ = logits_and_features(network, inputs, n_seen)
+            logits = seen_logits(network, inputs, n_seen)
             # A sum, not a mean: rows do not shrink one another's gradients towards underflow.
             loss = F.cross_entropy(logits, goal, reduction="sum")
             signs.append(torch.autograd.grad(loss, inputs)[0].sign())

@@ -34,7 +34,7 @@ from equable.errors import ConfigError, FileFormatError
 from equable.scenarios.tasks import Scenario
 from equable.training.checkpoint import load_tensors, load_weights, prefixed, save_tensors, under
 from equable.training.images import Images
-from equable.training.networks import logits_and_features
+from equable.training.networks import seen_logits
 from equable.training.settings import ReplaySettings
 from equable.training.sgd import SGD
 
@@ -153,7 +153,7 @@ class TaskTrainer:
 
     def _step(self, rows: Tensor) -> Tensor:
         x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)
-        logits, _ = logits_and_features(self.network, x, self.n_seen)
+        logits = seen_logits(self.network, x, self.n_seen)
         loss = F.cross_entropy(logits, self.labels[rows].to(self.images.device))
         self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters, materialize_grads=True))
         return loss.detach()
@@ -172,7 +172,7 @@ class TaskTrainer:
         with torch.no_grad():
             for rows in batches if norms else ():
                 x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)
-                logits_and_features(self.network, x, self.n_seen)
+                seen_logits(self.network, x, self.n_seen)
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
 
@@ -194,7 +194,7 @@ class TaskTrainer:
         found = [torch.empty(0, dtype=torch.int64)]
         with torch.inference_mode():
             for part in torch.split(rows, EVALUATION_BATCH) if len(rows) else ():
-                logits, _ = logits_and_features(self.network, self.images.batch(part), self.n_seen)
+                logits = seen_logits(self.network, self.images.batch(part), self.n_seen)
                 found.append(logits.argmax(1).cpu())
         return y.numpy(), (torch.cat(found) == y).double().numpy()
 

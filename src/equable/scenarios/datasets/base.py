@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equable.arrays import as_array, as_integers, as_labels
+from equable.arrays import IntArray, as_array, as_integers
 from equable.errors import InputError
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
@@ -51,7 +51,7 @@ class ImageDataset:
         names = tuple(str(name) for name in self.class_names)
         if len(set(names)) != len(names) or len(names) < 2:
             raise InputError(f"class_names must be at least two distinct names; got {names!r}")
-        labels = as_labels(self.labels, len(images), len(names))
+        labels = _checked_labels(self.labels, len(images), len(names))
         split = as_integers(self.split, "split", len(images))
         if not np.isin(split, list(SPLIT_NAMES)).all():
             raise InputError(f"split must be 0, 1, 2 or -1; got {np.setdiff1d(split, list(SPLIT_NAMES))[0]}")
@@ -107,3 +107,14 @@ def _checked_images(value: object) -> np.ndarray:
     if images.dtype != np.uint8:
         raise InputError(f"images must be uint8, 0 … 255; got dtype {images.dtype}")
     return images
+
+
+def _checked_labels(value: object, n_rows: int, n_classes: int) -> IntArray:
+    labels = as_integers(value, "labels", n_rows)
+    outside = labels[(labels < 0) | (labels >= n_classes)]
+    if outside.size:
+        raise InputError(
+            f"labels must lie in 0 … {n_classes - 1} (classes are numbered from 0, without gaps); "
+            f"got {outside[0]}"
+        )
+    return labels

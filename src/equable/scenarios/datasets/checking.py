@@ -13,8 +13,10 @@ from equable.errors import EquableError, MissingExtraError
 from equable.scenarios.datasets.base import ImageDataset
 from equable.scenarios.datasets.catalogue import DATASETS, Source
 from equable.scenarios.datasets.loading import PathLike, is_cached, load_dataset, resolve
+from equable.scenarios.tasks import incomplete_classes
 
 FEW_IMAGES = 10
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,10 @@ class DatasetReport:
         for split, row in self.counts.items():
             by_class = ", ".join(f"{name} {count}" for name, count in zip(self.class_names, row, strict=True))
             lines.append(f"{split}: {sum(row)} images ({by_class})")
-        lines += [f"problem: {text}" for text in self.problems] + [
-            f"warning: {text}" for text in self.warnings
-        ]
+        lines += [f"problem: {text}" for text in self.problems[:_SHOWN]]
+        if len(self.problems) > _SHOWN:
+            lines.append(f"and {len(self.problems) - _SHOWN} more problems")
+        lines += [f"warning: {text}" for text in self.warnings]
         return "\n".join([*lines, "usable" if self.ok else "not usable"])
 
 
@@ -89,6 +92,8 @@ def check(
 ) -> DatasetReport:
     """Read a dataset without downloading anything, count it, and collect what is wrong with it.
 
+    A class that `make_scenario` cannot give a train, a validation and a test row makes the data unusable.
+
     Examples
     --------
     >>> report = check("digits")
@@ -106,13 +111,25 @@ def check(
         return DatasetReport(name, kind, (), (), {}, (str(error),), ())
     counts = {split: tuple(int(n) for n in row) for split, row in dataset.counts().items()}
     shape = tuple(int(length) for length in dataset.images.shape[1:])
-    return DatasetReport(name, kind, shape, dataset.class_names, counts, (), _warnings(dataset))
+    return DatasetReport(
+        name, kind, shape, dataset.class_names, counts, _problems(dataset), _warnings(dataset)
+    )
 
 
 def _format(found: Source | Path) -> str:
     if isinstance(found, Source):
         return f"official {found.files[0].name}" if found.files else "embedded"
     return "folder of images by class" if found.is_dir() else "npz of the MedMNIST layout"
+
+
+def _problems(dataset: ImageDataset) -> tuple[str, ...]:
+    """Classes that no scenario can split, with their names where they have any."""
+    found = incomplete_classes(dataset.labels, dataset.split)
+    names = {class_id: dataset.class_names[class_id] for class_id in found}
+    return tuple(
+        text if names[class_id] == str(class_id) else f"{names[class_id]}: {text}"
+        for class_id, text in found.items()
+    )
 
 
 def _warnings(dataset: ImageDataset) -> tuple[str, ...]:

@@ -36,10 +36,19 @@ def load_npz(path: Path, name: str | None = None, class_names: tuple[str, ...] |
     labels = np.concatenate([labels for _, labels in parts])
     codes = [NOT_GIVEN] if present == ["train"] else [_SPLITS[part] for part in present]
     split = np.repeat(np.array(codes, dtype=np.int8), [len(labels) for _, labels in parts])
-    names = class_names or tuple(str(number) for number in range(int(labels.max(initial=0)) + 1))
-    return ImageDataset(
-        name or path.stem, np.concatenate([images for images, _ in parts]), labels, split, names
-    )
+    images = np.concatenate([images for images, _ in parts])
+    return ImageDataset(name or path.stem, images, labels, split, class_names or _numbers(labels, path))
+
+
+def _numbers(labels: np.ndarray, path: Path) -> tuple[str, ...]:
+    """The classes' numbers as names."""
+    highest = int(labels.max(initial=0))
+    if highest >= max(1, len(labels)):  # said now: the names of a thousand million classes fill the memory
+        raise DataError(
+            f"{path}: labels must number the classes from 0, without gaps; "
+            f"got {highest} in {len(labels)} rows"
+        )
+    return tuple(str(number) for number in range(highest + 1))
 
 
 def _part(arrays: dict[str, np.ndarray], part: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
