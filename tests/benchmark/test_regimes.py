@@ -8,7 +8,7 @@ from equable.benchmark.regimes import BATCHES, batches_of, drifting, measure, me
 from equable.benchmark.step import Step
 from equable.benchmark.store import outputs_digest
 from equable.outputs import Outputs
-from equable.storage import read_json, write_json
+from equable.storage import read_json, read_sealed, write_json, write_sealed
 from planted import make_incremental
 
 
@@ -85,7 +85,19 @@ def test_finished_regimes_are_never_measured_again(tiny_run, monkeypatch):
     assert path.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("damage", ["lost", "text", "list", "other outputs", "a method missing"])
+def test_regimes_of_an_earlier_version_are_kept(tiny_run, monkeypatch):
+    path = tiny_run.regimes / "seed-0.json"
+    whole = read_sealed(path)
+    assert (whole.pop("n_bins"), whole.pop("n_bootstrap")) == (10, 20)
+    write_sealed(path, whole)
+    monkeypatch.setattr(module, "measure", lambda *_: pytest.fail("measured again"))
+    assert regimes_run(tiny_run) == whole["records"]
+    assert read_sealed(path) == whole
+
+
+@pytest.mark.parametrize(
+    "damage", ["lost", "text", "list", "other outputs", "n_bins", "n_bootstrap", "a method missing"]
+)
 def test_lost_damaged_or_outdated_regimes_are_measured_again(tiny_run, monkeypatch, damage):
     path = tiny_run.regimes / "seed-0.json"
     whole = read_json(path)
@@ -97,6 +109,9 @@ def test_lost_damaged_or_outdated_regimes_are_measured_again(tiny_run, monkeypat
         write_json(path, whole["records"])
     elif damage == "other outputs":
         write_json(path, {**whole, "outputs": "other"})
+    elif damage in ("n_bins", "n_bootstrap"):
+        records = [{**record, "average_ece": 0.5} for record in whole["records"]]
+        write_sealed(path, {**read_sealed(path), damage: 15, "records": records})
     else:
         records = [record for record in whole["records"] if record["method"] != "arc"]
         write_json(path, {**whole, "records": records})

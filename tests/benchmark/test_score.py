@@ -17,7 +17,7 @@ from equable.benchmark.step import load_step
 from equable.benchmark.store import outputs_digest
 from equable.errors import ConvergenceWarning, InputError
 from equable.metrics import accepted_share, compare_tasks, expected_calibration_error, noise_floor
-from equable.storage import read_json
+from equable.storage import read_json, read_sealed, write_sealed
 
 LAST = 2
 
@@ -128,6 +128,29 @@ def test_scores_of_other_outputs_are_made_again(tiny_run):
     path.write_text(json.dumps({**record, "outputs": "other"}))
     assert score_run(tiny_run).made == 1
     assert json.loads(path.read_text())["outputs"] == record["outputs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("rc", "n_bins"), ("rc", "n_bootstrap"), ("noise_floor", "n_bins")]
+)
+def test_scores_of_other_settings_are_made_again(tiny_run, name, setting):
+    path = tiny_run.score(0, 1, name)
+    before, record = path.read_bytes(), read_sealed(path)
+    holder = record if name == "noise_floor" else record["comparison"]
+    holder[setting] += 1
+    write_sealed(path, record)
+    assert score_run(tiny_run).made == 1
+    assert timeless(path.read_bytes()) == timeless(before)
+    assert score_run(tiny_run).made == 0
+
+
+def test_a_noise_floor_of_an_earlier_version_is_kept(tiny_run):
+    path = tiny_run.score(0, 1, "noise_floor")
+    record = read_sealed(path)
+    assert record.pop("n_bins") == 10
+    write_sealed(path, record)
+    assert score_run(tiny_run).made == 0
+    assert read_sealed(path) == record
 
 
 def test_scoring_twice_gives_the_same(tiny_run):

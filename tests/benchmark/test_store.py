@@ -43,7 +43,7 @@ def test_an_edited_config_is_refused(tmp_path, tiny_config):
     folder = start_run(tmp_path, tiny_config)
     text = folder.config_path.read_text()
     folder.config_path.write_text(text.replace("learning_rate = 0.1", "learning_rate = 0.2"))
-    with pytest.raises(ConfigError, match=r"training.learning_rate: 0.2 → 0.1 \(stored → given\)"):
+    with pytest.raises(ConfigError, match=r"training.learning_rate: 0.1 → 0.2 \(started with → now\)"):
         start_run(tmp_path, tiny_config)
 
 

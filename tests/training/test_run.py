@@ -183,9 +183,16 @@ def test_another_seed_is_another_run(whole, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, "other data, network or settings"),
-        ({"settings": replace(SETTINGS, learning_rate=0.2)}, "other data, network or settings"),
-        ({"order": [3, 2, 1, 0]}, "other class order or splits"),
+        ({"seed": 1}, r"other settings: seed: 0 → 1 \(stored → given\)"),
+        (
+            {"settings": replace(SETTINGS, learning_rate=0.2, calibration_percent=30.0, threads=2)},
+            r"other settings: learning_rate: 0.1 → 0.2; calibration_percent: 50.0 → 30.0 \(stored",
+        ),
+        ({"order": [3, 2, 1, 0]}, r"other class order or splits\. Give the same"),
+        (
+            {"order": [3, 2, 1, 0], "seed": 2},
+            r"other class order or splits and settings: seed: 0 → 2 \(stored → given\)",
+        ),
     ],
 )
 def test_a_folder_of_another_experiment_is_refused(tmp_path, changes, message):
@@ -197,6 +204,19 @@ def test_a_folder_of_another_experiment_is_refused(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         train(tmp_path, **{"settings": quick, **changes})
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("told", ["done.json", "model.safetensors"])
+def test_a_folder_of_other_data_is_refused(finished, tmp_path, monkeypatch, told):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    data, message = tiny(), "other data or network"
+    if told != "done.json":  # weights alone do not tell of settings
+        (tmp_path / "task-0" / "done.json").unlink()
+        message = "other data, network or settings"
+    data.images[0] += 1
+    monkeypatch.setattr(sys.modules[__name__], "tiny", lambda: data)
+    with pytest.raises(ConfigError, match=f"{message}. Give the same, or another folder"):
+        train(tmp_path)
 
 
 def test_threads_and_device_may_change(tmp_path):

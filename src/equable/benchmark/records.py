@@ -10,6 +10,7 @@ import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from equable.benchmark.settings import ScoreSettings
 from equable.errors import FileFormatError
 from equable.storage import read_sealed, write_sealed
 
@@ -45,6 +46,11 @@ class Score:
     facts: dict[str, Any]
     #: SHA-256 of the outputs this score was computed from.
     outputs: str
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """The settings of ``[score]`` it was made with."""
+        return {name: self.comparison[name] for name in ScoreSettings.model_fields if name in self.comparison}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the score atomically."""

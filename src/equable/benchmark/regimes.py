@@ -1,9 +1,9 @@
 """How rows arrive: the same test rows in batches of other sizes and mixes, after the last task.
 
 ``regimes/seed-<s>.json`` holds one record for each (regime, batch, method), and the SHA-256 of the outputs
-they were measured on; a file that is whole and of the same outputs is never made again::
+they were measured on; a file that is whole and of the same outputs and settings is never made again::
 
-    {"schema": 1, "outputs": SHA-256, "records": [
+    {"schema": 1, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
         {"regime": "mixed", "batch": 32, "method": "arc", "seed": 0, "average_ece": …, "pooled_ece": …,
          "nll": …, "intervals": {"average_ece": [low, high], …}}, …]}
 
@@ -32,6 +32,7 @@ from equable.benchmark.executors import one_thread, run_local
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.own import methods_of, naming
 from equable.benchmark.progress import progress_bar
+from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.step import Step, load_step, tasks_of
 from equable.benchmark.store import RunFolder, furthest_steps, outputs_digest
 from equable.calibrators import Calibrator, Stream, Uncalibrated
@@ -76,7 +77,7 @@ def regimes_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
     path = folder.regimes / f"seed-{seed}.json"
     config = folder.config()
     methods = measured_methods(methods_of(config))
-    known = _stored(path, digest, methods)
+    known = _stored(path, digest, config.score, methods)
     missing = {name: method for name, method in methods.items() if name not in known}
     if not missing:
         return [record for name in methods for record in known[name]]
@@ -87,17 +88,25 @@ def regimes_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
         for record in measure(step_rows, seed, score.n_bins, score.n_bootstrap, missing):
             known.setdefault(record["method"], []).append(record)
     records = [record for name in methods for record in known.get(name, [])]
-    write_sealed(path, {"schema": SCHEMA, "outputs": digest, "records": records})
+    made_with = {"outputs": digest, **score.model_dump()}
+    write_sealed(path, {"schema": SCHEMA, **made_with, "records": records})
     return records
 
 
-def _stored(path: Path, digest: str, methods: Mapping[str, Method]) -> dict[str, list[Record]]:
-    """Records by method, of a file that is whole and of these outputs, and of methods as they are now."""
+def _stored(
+    path: Path, digest: str, settings: ScoreSettings, methods: Mapping[str, Method]
+) -> dict[str, list[Record]]:
+    """Records by method, of a whole file of these outputs and settings, and of methods as they are now."""
     try:
         value = read_sealed(path) if path.is_file() else None
     except FileFormatError:
         return {}
-    if not isinstance(value, dict) or set(value) != {"schema", "outputs", "records"}:
+    if not isinstance(value, dict):
+        return {}
+    now = settings.model_dump()  # not told by files of earlier versions
+    if any(value.pop(name, now[name]) != now[name] for name in now):
+        return {}
+    if set(value) != {"schema", "outputs", "records"}:
         return {}
     if (value["schema"], value["outputs"]) != (SCHEMA, digest):
         return {}

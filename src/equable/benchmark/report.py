@@ -19,6 +19,7 @@ from equable.benchmark import figures
 from equable.benchmark.contents import run_page, runs_page
 from equable.benchmark.page import page_figure, render_page
 from equable.benchmark.results import Results, load_results
+from equable.benchmark.started import require_unedited
 from equable.benchmark.tables import RENDERERS, Table, build_tables, comparison_table, scores_csv
 from equable.errors import FileFormatError, InputError
 from equable.storage import read_json, sha256_of, write_bytes, write_json
@@ -64,6 +65,9 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     inputs = inputs_digest(folders)
     fresh = _fresh_pieces(target, inputs)
     runs = [load_results(Path(folder)) for folder in folders]
+    for folder in folders:
+        if (Path(folder) / "config.toml").is_file():
+            require_unedited(Path(folder))
     written: dict[str, str] = {}
     for piece in _pieces(runs, target):
         if piece.path not in fresh:

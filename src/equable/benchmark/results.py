@@ -14,6 +14,7 @@ import numpy as np
 from equable.arrays import FloatArray
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.records import Score
+from equable.benchmark.started import changes
 from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
 from equable.storage import read_json, read_sealed
@@ -199,6 +200,7 @@ def load_results(folder: Path) -> Results:
             scores[score.seed, score.task, score.method] = score
     if not scores:
         raise FileFormatError(f"{folder}/scores must hold scores; it holds none. Run: equable score {folder}")
+    _require_one_setting(folder, scores)
     return Results(
         name=folder.resolve().name,
         config=_read_toml(folder / "config.toml"),
@@ -208,6 +210,19 @@ def load_results(folder: Path) -> Results:
         ablations=_ablations(folder / "ablations"),
         regimes=_regimes(folder / "regimes", _last_outputs(scores)),
     )
+
+
+def _require_one_setting(folder: Path, scores: Mapping[tuple[int, int, str], Score]) -> None:
+    """Refuse scores that no table may show side by side."""
+    first, *others = scores.items()
+    for key, score in others:
+        changed = changes(first[1].made_with, score.made_with)
+        if changed:
+            names = ["seed-{}_task-{}_{}.json".format(*found) for found in (first[0], key)]
+            raise FileFormatError(
+                f"{folder}/scores must be made with the same settings; {names[0]} and {names[1]} differ in "
+                f"{'; '.join(changed)}. Run: equable score {folder}"
+            )
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from equable.benchmark.regimes import regimes_run
 from equable.benchmark.score import ScoreCount, drop_unscored, score_run
 from equable.benchmark.settings import Config
 from equable.benchmark.spread import Place, Plan, cells_of, spread
+from equable.benchmark.started import seal_settings
 from equable.benchmark.store import RunFolder, start_run, stored_methods
 from equable.benchmark.train import load_data, require_training, scenario_of, train_seed
 
@@ -74,6 +75,7 @@ def run(
             found = [(cell, run_here(cell, config, dataset, progress)) for cell in cells]
         else:
             found = spread([Plan(folder, config)], lease, place, progress)
+        _seal_finished(folder, found)
         dropped = drop_unscored(folder, _failing(found), before)
         page = write_report([out]) if report and _has_scores(folder) else None
     return _result(folder, [folder], found, page, dropped)
@@ -88,14 +90,15 @@ def run_grid(
         _check_scenarios(config, load_data(config))
     require_grid(out, grid)
     with hold([out, *(out / name for name in grid.runs)]) as lease:
-        start_grid(out, grid)
         before = {name: stored_methods(out / name) for name in grid.runs}
         plans = [Plan(start_run(out / name, config), config) for name, config in grid.runs.items()]
+        start_grid(out, grid)  # not before every run has taken its settings
         found = spread(plans, lease, place, progress)
         runs = [plan.folder for plan in plans]
         dropped: tuple[str, ...] = ()
         for folder in runs:
             mine = [pair for pair in found if pair[0].path == folder.path.resolve()]
+            _seal_finished(folder, mine)
             dropped += drop_unscored(folder, _failing(mine), before[folder.path.name])
         page = write_grid_report(out, runs) if report else None
     return _result(RunFolder(out), runs, found, page, dropped)
@@ -167,6 +170,12 @@ def _require_training(place: Place) -> None:
 def _failing(found: list[tuple[Cell, Outcome]]) -> list[str]:
     """Methods of the user's own that failed somewhere."""
     return list(by_method(text for _, outcome in found for text in outcome.failed))
+
+
+def _seal_finished(folder: RunFolder, found: list[tuple[Cell, Outcome]]) -> None:
+    """Seal a run of an earlier version once training has found its settings to be the run's own."""
+    if all(outcome.state == "done" for _, outcome in found):
+        seal_settings(folder.path, folder.config())
 
 
 def _check_scenarios(config: Config, dataset: ImageDataset) -> None:

@@ -1,9 +1,10 @@
 """Score every method after every task, from stored outputs alone: no network, no torch.
 
 ``scores/seed-<s>_task-<t>_<method>.json`` holds a `Score`; a file that is whole and made from the same
-outputs is never made again. Beside them ``scores/seed-<s>_task-<t>_noise_floor.json``::
+outputs with the same settings is never made again. Beside them
+``scores/seed-<s>_task-<t>_noise_floor.json``::
 
-    {"schema": 1, "seed": s, "task": t, "outputs": SHA-256,
+    {"schema": 1, "seed": s, "task": t, "outputs": SHA-256, "n_bins": M,
      "noise_floor": [one for each task 0 … t], "average": their mean}
 
 is the ECE that a perfectly calibrated model would show on each task's test set, at its number of rows and
@@ -27,7 +28,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.own import as_they_are, check_methods, methods_of, naming
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.records import Score
-from equable.benchmark.settings import Config, MethodSettings
+from equable.benchmark.settings import Config, MethodSettings, ScoreSettings
 from equable.benchmark.step import load_step
 from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
 from equable.errors import FileFormatError, MethodError
@@ -137,15 +138,17 @@ def _recorded_methods(folder: RunFolder) -> dict[str, Method]:
 def score_step(
     folder: RunFolder, step: tuple[int, int], advance: Callable[[int], None] = lambda steps: None
 ) -> ScoreCount:
-    """Make the records of one (seed, task) that are missing, damaged, or of other outputs or code."""
+    """Make the records of one (seed, task) that are missing, damaged or made from something else."""
     seed, task = step
     digest, config = outputs_digest(folder.task(seed, task)), folder.config()
     methods = methods_of(config)
     missing = [
-        n for n, m in methods.items() if not _is_current(folder.score(seed, task, n), digest, m.fingerprint)
+        name
+        for name, method in methods.items()
+        if not _is_current(folder.score(seed, task, name), digest, method.fingerprint, config.score)
     ]
     floor_path = folder.score(seed, task, NOISE_FLOOR)
-    floor_missing = not _is_current_floor(floor_path, digest)
+    floor_missing = not _is_current_floor(floor_path, digest, config.score.n_bins)
     wanted = len(missing) + floor_missing
     kept = len(methods) + 1 - wanted
     advance(kept)
@@ -179,14 +182,17 @@ def noise_record(exam: Exam) -> dict[str, Any]:
         "seed": exam.seed,
         "task": exam.step.task,
         "outputs": exam.outputs,
+        "n_bins": exam.settings.n_bins,
         "noise_floor": floors,
         "average": float(np.mean(floors)),
     }
 
 
-def _is_current(path: Path, digest: str, fingerprint: str) -> bool:
+def _is_current(path: Path, digest: str, fingerprint: str, settings: ScoreSettings) -> bool:
     score = _stored(path)
-    return score is not None and (score.outputs, score.facts.get("code", "")) == (digest, fingerprint)
+    if score is None or (score.outputs, score.facts.get("code", "")) != (digest, fingerprint):
+        return False
+    return all(getattr(settings, name) == value for name, value in score.made_with.items())
 
 
 def _stored(path: Path) -> Score | None:
@@ -196,9 +202,11 @@ def _stored(path: Path) -> Score | None:
         return None
 
 
-def _is_current_floor(path: Path, digest: str) -> bool:
+def _is_current_floor(path: Path, digest: str, n_bins: int) -> bool:
     try:
         record = read_sealed(path) if path.is_file() else None
     except FileFormatError:
         return False
-    return isinstance(record, dict) and set(record) == NOISE_KEYS and record["outputs"] == digest
+    if not isinstance(record, dict) or record.pop("n_bins", n_bins) != n_bins:  # not told by earlier versions
+        return False
+    return set(record) == NOISE_KEYS and record["outputs"] == digest

@@ -2,11 +2,11 @@
 
 ::
 
-    config.toml         resolved settings        environment.json    versions, commit, hardware
+    config.toml         resolved settings        settings.json       the same, sealed at the start
     seed-0/task-3/      what training wrote      scores/             one JSON file per (seed, task, method)
     ablations/          one JSON file each       regimes/            one JSON file per seed
     cells/              journal and log a seed   lock.json           who works here at this moment
-    tables/ figures/    report.html
+    environment.json    versions, hardware       tables/ figures/    report.html, report.json
 """
 
 from __future__ import annotations
@@ -16,18 +16,24 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
 from equable.benchmark.lock import LOCK
 from equable.benchmark.settings import Config, MethodSettings
+from equable.benchmark.started import (
+    changes,
+    comparable,
+    differences,
+    require_sealed,
+    require_unedited,
+    seal_settings,
+    started_with,
+)
 from equable.benchmark.toml import flatten
 from equable.errors import ConfigError, FileFormatError
 from equable.storage import read_json, read_sealed, sha256_of, write_json, write_text
 
-#: Where a run happens and how often, not what it is: free to change when a run is resumed.
-FREE_KEYS = ("seeds", "data.data_dir", "training.device", "training.threads")
 #: What training leaves of a task, and scoring reads.
 OUTPUT_FILES = ("validation.npz", "test.npz", "perturbed.npz")
 
@@ -71,8 +77,10 @@ class RunFolder:
         return self.scores / f"seed-{seed}_task-{task}_{method}.json"
 
     def config(self) -> Config:
-        """The settings the run was started with."""
-        return read_config(self.config_path)
+        """The settings the run was started with; edited ones are a `ConfigError`."""
+        config = read_config(self.config_path)
+        require_sealed(self.path)
+        return config
 
     def finished_tasks(self, seed: int) -> list[int]:
         """Tasks 0 … t of this seed that are trained and stored."""
@@ -88,10 +96,12 @@ def start_run(path: Path, config: Config) -> RunFolder:
     Seeds and methods of the user's own may be added; other settings may not change, and the difference is
     shown.
     """
-    folder = RunFolder(path)
+    folder, written = RunFolder(path), None
     if folder.config_path.exists():
-        stored = _stored_config(folder, config)
-        changed = differences(stored, config)
+        written = _whole_config(folder, config)
+        stored = _with_found_seeds(folder, config) if written is None else written
+        # damaged settings tell nothing: then the given ones must be those of the start
+        changed = differences(stored, config) or changes(started_with(path), comparable(config.flat()))
         if changed:
             raise ConfigError(
                 f"{path} was started with other settings: {'; '.join(changed)} (stored → given). "
@@ -100,7 +110,11 @@ def start_run(path: Path, config: Config) -> RunFolder:
         config = stored.with_seeds(sorted({*stored.seeds, *config.seeds})).with_methods(config.methods)
     else:
         require_empty(path, "a run folder")
-    _write_if_new(folder.config_path, config.to_toml())
+    if config != written:
+        write_text(folder.config_path, config.to_toml())
+    # Of a run of an earlier version nobody but training knows whether these are its settings.
+    if not any(path.glob("seed-*/task-*/done.json")):
+        seal_settings(path, config)
     _record_environment(path / "environment.json")
     return folder
 
@@ -120,45 +134,28 @@ def require_empty(path: Path, kind: str, but: Iterable[str] = ()) -> None:
         raise ConfigError(f"{path} must be new, empty or {kind}; it holds other files")
 
 
-def _stored_config(folder: RunFolder, given: Config) -> Config:
-    """The settings of the run; those given now, where ``config.toml`` is damaged.
-
-    Every task's ``done.json`` says by what it was made, so training refuses other settings even then.
-    """
+def _whole_config(folder: RunFolder, given: Config) -> Config | None:
+    """The settings of the run; None where ``config.toml`` is damaged."""
     text = folder.config_path.read_text(encoding="utf-8", errors="replace")
     try:
         whole = set(flatten(tomllib.loads(text))) >= set(given.flat())
     except tomllib.TOMLDecodeError:
         whole = False
-    if whole:
-        return folder.config()
+    return open_run(folder.path).config() if whole else None
+
+
+def _with_found_seeds(folder: RunFolder, given: Config) -> Config:
     found = [int(p.name.removeprefix("seed-")) for p in folder.path.glob("seed-*")]
     return given.with_seeds(sorted({*found, *given.seeds}))
 
 
 def open_run(path: Path) -> RunFolder:
-    """A run folder that exists."""
+    """A run folder that exists, and whose ``config.toml`` is as the run was started."""
     folder = RunFolder(path)
     if not folder.config_path.is_file():
         raise ConfigError(f"{path} must be a run folder; it has no config.toml")
+    require_unedited(path)
     return folder
-
-
-def differences(stored: Config, given: Config) -> list[str]:
-    """``key: stored → given`` for each setting that makes another experiment."""
-    old, new = _comparable(stored), _comparable(given)
-    return [f"{key}: {old[key]!r} → {new[key]!r}" for key in old if old[key] != new[key]]
-
-
-def _comparable(config: Config) -> dict[str, Any]:
-    flat = {key: value for key, value in config.flat().items() if key not in FREE_KEYS}
-    # Data may move to another folder: training checks the pixels themselves.
-    return flat | {"data.source": Path(flat["data.source"]).name}
-
-
-def _write_if_new(path: Path, text: str) -> None:
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        write_text(path, text)
 
 
 def _record_environment(path: Path) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -39,6 +39,8 @@ from equable.training.settings import ReplaySettings
 MODEL, DONE = "model.safetensors", "done.json"
 #: What a task leaves besides ``done.json``, in the order it is made.
 FILES = (MODEL, "memory.npz", "test.npz", "validation.npz", "perturbed.npz")
+#: Settings that decide nothing but the last bits: a run may move house.
+MAY_CHANGE = ("device", "threads")
 
 
 class Dataset(Protocol):
@@ -131,8 +133,8 @@ def _start(
 def _stamp(
     pixels: np.ndarray, scenario: Scenario, network: nn.Module, settings: ReplaySettings, seed: int
 ) -> str:
-    """SHA-256 of all that decides the result, device and threads excepted: a run may move house."""
-    facts = {name: value for name, value in asdict(settings).items() if name not in ("device", "threads")}
+    """SHA-256 of all that decides the result, except what may change."""
+    facts = {name: value for name, value in asdict(settings).items() if name not in MAY_CHANGE}
     shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
     digest = hashlib.sha256(repr((scenario.hash, sorted(facts.items()), seed, shapes, pixels.shape)).encode())
     digest.update(np.ascontiguousarray(pixels).data)
@@ -166,15 +168,31 @@ def _read_done(run: Run, folder: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(facts, dict):
         return None
-    other = "class order or splits" if facts.get("scenario_hash") != run.scenario.hash else None
-    _require_stamp(run, folder, facts.get("stamp"), other)
+    _require_stamp(run, folder, facts)
     return facts
 
 
-def _require_stamp(run: Run, folder: Path, stamp: object, other: str | None = None) -> None:
-    if stamp != run.stamp:
-        what = other or "data, network or settings"
-        raise ConfigError(f"{folder} must come from this experiment; it was made with other {what}")
+def _require_stamp(run: Run, folder: Path, facts: Mapping[str, Any]) -> None:
+    if facts.get("stamp") != run.stamp:
+        raise ConfigError(
+            f"{folder} must come from this experiment; it was made with other {_other(run, facts)}. "
+            "Give the same, or another folder"
+        )
+
+
+def _other(run: Run, facts: Mapping[str, Any]) -> str:
+    """What a folder's facts say differs from this run, as far as they tell."""
+    stored, now = facts.get("settings"), {"seed": run.seed, **asdict(run.settings)}
+    known = {"seed": facts.get("seed", run.seed), **(stored if isinstance(stored, dict) else {})}
+    changed = [
+        f"{name}: {known[name]!r} → {value!r}"
+        for name, value in now.items()
+        if name not in MAY_CHANGE and known.get(name, value) != value
+    ]
+    same_rows = facts.get("scenario_hash", run.scenario.hash) == run.scenario.hash
+    parts = [] if same_rows else ["class order or splits"]
+    parts += [f"settings: {'; '.join(changed)} (stored → given)"] if changed else []
+    return " and ".join(parts) or ("data or network" if stored else "data, network or settings")
 
 
 def _is_intact(path: Path, facts: dict[str, Any] | None) -> bool:
@@ -191,7 +209,7 @@ def _load_model(run: Run, folder: Path) -> dict[str, Any] | None:
         weights, facts = load_tensors(folder / MODEL)
     except FileFormatError:
         return None
-    _require_stamp(run, folder, facts.get("stamp"))
+    _require_stamp(run, folder, facts)
     load_weights(run.network, weights, folder / MODEL)
     trained: dict[str, Any] = facts.get("training", {})
     return trained

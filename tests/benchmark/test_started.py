@@ -1,0 +1,220 @@
+"""What a run was started with: an edited config.toml is refused with the difference, by every command."""
+
+import json
+import re
+
+import pytest
+
+from calling import call
+from equable.benchmark.config import load_config
+from equable.benchmark.records import Score
+from equable.benchmark.score import score_run
+from equable.benchmark.started import FILE, changes, sealed_settings, started_with
+from equable.benchmark.store import open_run, start_run
+from equable.errors import ConfigError, FileFormatError
+from equable.storage import read_sealed, write_sealed
+from planted_run import make_run
+
+#: key → (what config.toml of the tiny run says, an edit of it)
+EDITS = {
+    "score.n_bins": ("n_bins = 10", "n_bins = 15"),
+    "score.n_bootstrap": ("n_bootstrap = 20", "n_bootstrap = 30"),
+    "training.calibration_percent": ("calibration_percent = 100.0", "calibration_percent = 50.0"),
+    "training.max_epochs": ("max_epochs = 4", "max_epochs = 5"),
+    "scenario.order": ('order = "random"', 'order = "size"'),
+    "network.nf": ("nf = 2", "nf = 3"),
+}
+RECORDED = [key for key in EDITS if key.startswith(("score", "training"))]  # also by earlier versions
+HARMLESS = {
+    "comment": ("[score]", "# as in the paper\n[score]  # ten bins"),
+    "layout": ("n_bins = 10\nn_bootstrap = 20", "n_bootstrap   =   2_0\nn_bins=0xA"),
+    "seeds": ("seeds = [0]", "seeds = [0, 1]"),
+    "threads": ("threads = 1", "threads = 2"),
+}
+
+
+def edit(run, old, new):
+    text = run.config_path.read_text(encoding="utf-8")
+    assert text.count(f"\n{old}\n") == 1
+    run.config_path.write_text(text.replace(f"\n{old}\n", f"\n{new}\n"), encoding="utf-8")
+
+
+def told(key):
+    old, new = (text.partition(" = ")[2].replace('"', "'") for text in EDITS[key])
+    return f"{key}: {old} → {new} (started with → now)"
+
+
+def unseal(run):
+    """Make the folder one of an earlier version: no sealed settings, and records that tell less."""
+    (run.path / FILE).unlink()
+    for path in (*run.scores.glob("*_noise_floor.json"), *run.regimes.glob("*.json")):
+        record = read_sealed(path)
+        write_sealed(path, {k: v for k, v in record.items() if k not in ("n_bins", "n_bootstrap")})
+
+
+def snapshot(run):
+    return {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+
+def assert_refused(run, *words, message):
+    before = snapshot(run)
+    result = call(*words)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert snapshot(run) == before
+
+
+@pytest.mark.parametrize("key", EDITS)
+def test_every_command_refuses_an_edit(tiny_run, key):
+    edit(tiny_run, *EDITS[key])
+    for command in ("run", "score", "regimes", "ablate", "report", "status"):
+        assert_refused(tiny_run, command, tiny_run.path, message=told(key))
+
+
+def test_the_message_names_the_file_and_the_ways_on(tiny_run):
+    edit(tiny_run, *EDITS["score.n_bins"])
+    with pytest.raises(ConfigError) as caught:
+        open_run(tiny_run.path)
+    config = tiny_run.config_path
+    assert str(caught.value) == (
+        f"{config} must be as the run was started; it was edited: {told('score.n_bins')}. "
+        f"Put it back, or start another run: equable run {config} --out NEW-FOLDER"
+    )
+
+
+def test_one_table_never_mixes_two_settings(tiny_run):
+    """The score of one method is lost and the bins are edited: nothing is made with the new bins."""
+    edit(tiny_run, *EDITS["score.n_bins"])
+    tiny_run.score(0, 2, "dats").unlink()
+    for command in ("run", "score"):
+        assert_refused(tiny_run, command, tiny_run.path, message=told("score.n_bins"))
+    with pytest.raises(ConfigError, match=re.escape(told("score.n_bins"))):
+        score_run(tiny_run)
+    edit(tiny_run, *reversed(EDITS["score.n_bins"]))
+    assert score_run(tiny_run, progress=False).made == 1
+    assert Score.load(tiny_run.score(0, 2, "dats")).made_with == {"n_bins": 10, "n_bootstrap": 20}
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_what_leaves_the_experiment_alone_is_accepted(tiny_run, tiny_config, kind):
+    edit(tiny_run, *HARMLESS[kind])
+    before = tiny_run.config_path.read_bytes()
+    result = call("score", tiny_run.path, "--jobs", "1", "--json")
+    assert json.loads(result.stdout)["scores"]["made"] == 0
+    start_run(tiny_run.path, tiny_config)
+    assert tiny_run.config_path.read_bytes() == before  # a comment is nobody's to remove
+
+
+def test_a_deleted_line_is_an_edit_too(tiny_run):
+    edit(tiny_run, "max_epochs = 4", "")
+    with pytest.raises(ConfigError, match=r"training\.max_epochs: 4 → 50 \(started with → now\)"):
+        open_run(tiny_run.path)
+    edit_back = tiny_run.config_path.read_text().replace("n_bins = 10\n", "")
+    tiny_run.config_path.write_text(edit_back.replace("[training]\n", "[training]\nmax_epochs = 4\n"))
+    assert open_run(tiny_run.path).config().score.n_bins == 10  # the default's own value
+
+
+def test_settings_are_sealed_once_and_hold_no_place(tmp_path, tiny_config):
+    start_run(tmp_path, tiny_config)
+    path = tmp_path / FILE
+    first = (path.read_bytes(), path.stat().st_mtime_ns)
+    settings = read_sealed(path)["settings"]
+    assert (settings["score.n_bins"], settings["data.source"]) == (10, "few.npz")
+    assert not {"seeds", "data.data_dir", "training.threads", "training.device"} & set(settings)
+    assert json.loads(first[0])["schema"] == 1
+    start_run(tmp_path, tiny_config.with_seeds([5]))
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == first
+
+
+def test_damaged_settings_are_checked_against_the_sealed_ones(tiny_run, tiny_config):
+    tiny_run.config_path.write_bytes(tiny_run.config_path.read_bytes()[:80])
+    more = tiny_config.model_copy(update={"score": tiny_config.score.model_copy(update={"n_bins": 15})})
+    with pytest.raises(ConfigError, match=r"score\.n_bins: 10 → 15 \(stored → given\)"):
+        start_run(tiny_run.path, more)
+    assert start_run(tiny_run.path, tiny_config).config() == tiny_config
+
+
+def test_a_newer_seal_is_not_guessed_at(tiny_run):
+    write_sealed(tiny_run.path / FILE, {"schema": 2, "settings": {}})
+    with pytest.raises(FileFormatError, match=r"settings\.json is of a newer version than 1"):
+        open_run(tiny_run.path)
+
+
+# Runs of earlier versions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", RECORDED)
+def test_without_a_seal_the_records_speak(tiny_run, key):
+    unseal(tiny_run)
+    edit(tiny_run, *EDITS[key])
+    for command in ("run", "score", "report"):
+        assert_refused(tiny_run, command, tiny_run.path, message=told(key))
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b'{"schema": 1, "settings": {}, "sha256": "0"}'])
+def test_a_damaged_seal_is_none(tiny_run, damage):
+    (tiny_run.path / FILE).write_bytes(damage)
+    assert sealed_settings(tiny_run.path) is None
+    edit(tiny_run, *EDITS["score.n_bins"])
+    with pytest.raises(ConfigError, match=re.escape(told("score.n_bins"))):
+        open_run(tiny_run.path)
+
+
+def test_an_earlier_run_is_opened_taken_up_and_then_sealed(tiny_run, tiny_config):
+    pytest.importorskip("torch")
+    from equable.benchmark.run import run
+
+    sealed = (tiny_run.path / FILE).read_bytes()
+    unseal(tiny_run)
+    before = snapshot(tiny_run)
+    open_run(tiny_run.path)
+    start_run(tiny_run.path, tiny_config)  # whether the class order is the run's, training will say
+    assert not (tiny_run.path / FILE).exists()
+    assert run(tiny_config, tiny_run.path, report=False, progress=False).scores.made == 0
+    assert (tiny_run.path / FILE).read_bytes() == sealed
+    cells = {path for path in before if path.parent.name == "cells"}  # journals grow
+    assert {p: d for p, d in snapshot(tiny_run).items() if p in before.keys() - cells} == {
+        p: d for p, d in before.items() if p not in cells
+    }
+
+
+def test_an_edit_that_only_training_notices_is_not_sealed(tiny_run):
+    """Of an earlier run; put back, it goes on."""
+    pytest.importorskip("torch")
+    from equable.benchmark.run import run
+
+    unseal(tiny_run)
+    edit(tiny_run, *EDITS["scenario.order"])
+    with pytest.raises(ConfigError, match=r"task-0 must come from .* with other class order or splits"):
+        run(load_config(str(tiny_run.config_path)), tiny_run.path, report=False, progress=False)
+    assert not (tiny_run.path / FILE).exists()
+    edit(tiny_run, *reversed(EDITS["scenario.order"]))
+    run(load_config(str(tiny_run.config_path)), tiny_run.path, report=False, progress=False)
+    assert sealed_settings(tiny_run.path)["scenario.order"] == "random"
+
+
+def test_a_run_that_was_mixed_earlier_is_mended(tiny_run):
+    """Most scores decide; the odd one is refused in a table and made again by scoring."""
+    unseal(tiny_run)
+    path = tiny_run.score(0, 2, "dats")
+    record = read_sealed(path)
+    record["comparison"]["n_bins"] = 15
+    write_sealed(path, record)
+    result = call("report", tiny_run.path)
+    assert "scores must be made with the same settings" in result.stderr
+    assert "seed-0_task-2_dats.json differ in n_bins: 10 → 15" in result.stderr
+    assert score_run(open_run(tiny_run.path), progress=False).made == 1
+    assert Score.load(path).made_with["n_bins"] == 10
+
+
+def test_planted_runs_open(tmp_path):
+    """Their config.toml states a few settings only, and nothing is said of the others."""
+    folder = make_run(tmp_path)
+    assert started_with(folder) == {"score.n_bins": 10, "score.n_bootstrap": 500}
+    assert open_run(folder).config().score.n_bootstrap == 1000  # the default's, not what made the scores
+
+
+def test_keys_of_one_side_are_not_compared():
+    assert changes({"a": 1, "gone": 2}, {"a": 1.0, "new": 3}) == []
+    assert changes({"a": 1, "b": [1]}, {"b": [1, 2], "a": 2}) == ["a: 1 → 2", "b: [1] → [1, 2]"]
