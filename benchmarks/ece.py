@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import save_arrays, take_turns, workers
+from benchmarks.peers import save_arrays, take_turns, versions_of, workers
 from benchmarks.timing import against_fastest
 
 ROWS, CLASSES = 1_000_000, 10
@@ -60,4 +60,5 @@ def main() -> dict[str, Any]:
                 name,
                 {k: v.get("error") or (np.median(v["seconds"]), v["memory"]) for k, v in results.items()},
             )
+        found["versions"] = versions_of(running)
     return found

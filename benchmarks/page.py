@@ -239,13 +239,17 @@ def replay_training(results: Results) -> str:
                     ]
                 )
     missing = "".join(f"\nMissing: {name}: {why}." for name, why in results["missing"].items())
+    packages = {f"python {results['python']}"}
+    for found in results["results"]:
+        for versions in found["versions"].values():
+            packages |= {f"{name} {version.partition('+')[0]}" for name, version in versions.items()}
     return (
         f"## Replay training\n\nImages per second, {results['network']}, {results['batch']} rows a step, against "
         "Avalanche's Replay strategy; `processor` counts CPU seconds, which other programs hardly touch. Both train "
         "the same modules, and four fifths of a step are the convolutions of the same library: what equable gains "
         "is their layout in memory (channels last) and a loop with nothing else in it.\n\n"
         + table(["threads, clock", "equable", "Avalanche", "ratio", "goal"], rows)
-        + f"{missing}\n*{results['date']}, {results['hardware']}.*\n"
+        + f"{missing}\n*{results['date']}, {results['hardware']}; {', '.join(sorted(packages))}.*\n"
     )
 
 

@@ -7,6 +7,7 @@ cells that were begun again go to ``benchmarks/results/soak.json``.
 from __future__ import annotations
 
 import os
+import platform
 import random
 import signal
 import sys
@@ -15,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +151,9 @@ def main() -> None:
         "seconds_of_each": SECONDS,
         "kill_every": KILL_EVERY,
         "hardware": cpu_name(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("equable", "distributed")},
     }
     print(found)
     assert found["done"] == found["results"] == found["cells"]

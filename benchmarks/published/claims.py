@@ -45,17 +45,12 @@ class Claim:
 
 
 def verdict(evidence: Sequence[Evidence]) -> str:
-    """Holds, partly or not, by how much was shown and how much was shown to be otherwise.
-
-    Where nothing was shown either way it is "not shown": the rows and seeds do not tell.
-    """
+    """Holds, partly or not, by how much was shown and how much was shown to be otherwise."""
     shown, contrary = (sum(e.outcome == o for e in evidence) for o in ("shown", "contrary"))
     if not evidence:
         return "not measured"
     if shown == len(evidence):
         return "holds"
-    if not shown and not contrary:
-        return "not shown"
     return "partly" if shown > contrary else "not"
 
 

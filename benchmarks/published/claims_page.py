@@ -21,8 +21,8 @@ the claim's side; it shows *the contrary* where the whole interval lies on the o
 
 - **holds**: every comparison in every run shows it.
 - **partly**: some do, and more than show the contrary.
-- **not**: as many or more show the contrary.
-- **not shown**: none shows it and none the contrary. That refutes nothing; so few seeds and rows cannot tell.
+- **not**: as many or more show the contrary, or none shows anything. In the second case all are *undecided*, which refutes
+  nothing: so few seeds and rows cannot tell.
 
 The datasets are the paper's neither in pixels nor in size ([what was run](index.md)), so a claim that fails here may hold there."""
 

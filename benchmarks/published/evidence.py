@@ -158,6 +158,12 @@ def ablated(run: Published, name: str, setting: Any, seed: int, method: str = "d
     return float(np.mean(values))
 
 
+def ablation_change(run: Published, name: str, setting: Any) -> Estimate:
+    """Average ECE of one setting of DATS − that of DATS as it was used, paired by seeds."""
+    used = {score.seed: float(score.comparison["average_ece"]) for score in run.results.at("dats")}
+    return estimate([ablated(run, name, setting, seed) - used[seed] for seed in run.results.seeds])
+
+
 def settings_of(run: Published, name: str) -> list[Any]:
     """The settings of an ablation."""
     return list(ablation_values(run.results, name, "average_ece"))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from benchmarks.published.blocks import beside_the_paper, figure, lines, runtime, untitled
+from benchmarks.published.blocks import beside_the_paper, figure, lines, runtime, untitled, words
+from benchmarks.published.evidence import POINTS, Evidence, ablation_change, settings_of
 from benchmarks.published.runs import Published
 from equable.benchmark.figures import Plot, build_plots
 from equable.benchmark.figures.curves import mean_referral, pooled_reliability
@@ -19,6 +20,7 @@ from equable.benchmark.tables.costs import (
     PARTS,
     ablation_methods,
     ablation_names,
+    ablation_title,
     ablation_values,
     setting_name,
     summed_seconds,
@@ -81,11 +83,30 @@ def run_page(run: Published) -> str:
         shown("beliefs"),
         "## Ablations of DATS",
         shown(*ablations),
+        _ablation_intervals(run),
         "## Runtime",
         "As measured when the run was made, on cores shared with other work: read ratios rather than seconds.",
         runtime(run),
         "## Settings",
         _settings(run),
+    )
+
+
+def _ablation_intervals(run: Published) -> str:
+    """What each setting changes against DATS as it was used, with intervals."""
+    rows = []
+    for name in ablation_names(run.results):
+        for setting in settings_of(run, name):
+            change = ablation_change(run, name, setting)
+            same = change.mean == change.low == change.high == 0
+            text = "as used" if same else Evidence("", "", change, POINTS, "open").text
+            rows.append([ablation_title(name), setting_name(setting), text])
+    floor = run.results.floor()
+    return lines(
+        "### Against DATS as it was used",
+        "Change of the average ECE, 95 % intervals of Student's t over seeds"
+        + (f"; the noise floor of the average ECE is {100 * floor.mean:.2f} %." if floor else "."),
+        words(("Ablation", "Setting", "Change"), rows),
     )
 
 
