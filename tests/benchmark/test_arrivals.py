@@ -138,7 +138,8 @@ def test_what_would_squash_the_figure_is_told(run):
     assert (drawn, above) == (["rc", "tcil", "dats", "arc"], ["uncalibrated"])
     plot = next(p for p in build_plots(run) if p.name == "regimes")
     assert plot.caption.endswith("Above the axis: Uncalibrated at 41.0 %.")
-    assert "TS, ETS and PTS" in plot.caption
+    assert "TS, ETS and PTS, which take none either, are not drawn" in plot.caption
+    assert "table" not in plot.caption  # which of them stands beside the figure, the caption cannot know
     assert "RC: 11.0 % however rows arrive" in plot.alt
     assert "batches of 8 of shuffled tasks 12.0 %" in plot.alt
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from equable import __version__
 from equable.cli import app
+from planted_run import make_run
 
 COMMANDS = ("demo", "run", "status", "score", "regimes", "ablate", "report", "datasets")
 
@@ -119,9 +121,48 @@ def test_report(tiny_run, tmp_path, monkeypatch):
 
     asked = []
     monkeypatch.setattr(equable.benchmark.run, "write_report", lambda *given: asked.append(given) or "page")
+    other = shutil.copytree(tiny_run.path, tmp_path / "other")
     assert json.loads(call("report", tiny_run.path, "--json").stdout) == {"report": "page"}
-    assert "page" in call("report", tiny_run.path, tiny_run.path, "--out", tmp_path).stdout
-    assert asked == [([tiny_run.path], None), ([tiny_run.path] * 2, tmp_path)]
+    assert "page" in call("report", tiny_run.path, other, "--out", tmp_path).stdout
+    assert asked == [([tiny_run.path], None), ([tiny_run.path, other], tmp_path)]
+
+
+@pytest.mark.parametrize("spelling", ["same", "link", "dots", "grid"])
+def test_a_run_is_reported_once(tmp_path, spelling):
+    grid = tmp_path / "grid"
+    one = make_run(grid / "one")
+    (grid / "grid.toml").touch()
+    (tmp_path / "link").symlink_to(one)
+    again = {"same": one, "link": tmp_path / "link", "dots": one / ".." / "one", "grid": grid}[spelling]
+    result = call("report", one, again, "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "each run must be given once; got one twice" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_command_takes_json():
+    from typer.main import get_command
+
+    def leaves(command):
+        inner = getattr(command, "commands", None)
+        return [command] if inner is None else [leaf for each in inner.values() for leaf in leaves(each)]
+
+    found = leaves(get_command(app))
+    assert len(found) > 10
+    assert [c.name for c in found if not any("--json" in p.opts for p in c.params)] == []
+
+
+def test_demo_as_json_prints_what_run_prints(tiny_run, tmp_path, monkeypatch):
+    import equable.benchmark.run as running
+
+    asked = []
+    done = running.RunResult(tiny_run, running.ScoreCount(0, 0), tmp_path / "page", (tiny_run,))
+    monkeypatch.setattr(running, "run", lambda *given, **named: asked.append((given, named)) or done)
+    found = json.loads(call("demo", "--out", tmp_path / "demo", "--json").stdout)
+    assert found["folder"] == str(tiny_run.path)
+    assert found["methods"]["dats"]["average_ece"]["n"] == 1
+    ((_, out), named) = asked.pop()
+    assert (out, named["progress"]) == (tmp_path / "demo", False)
 
 
 def test_run_takes_up_a_folder_by_its_name(tiny_run):

@@ -97,6 +97,56 @@ def test_a_change_within_noise_is_called_that(files, tmp_path):
     assert [view.delta_ece for view in found.methods[1].views] == [0] * 4
 
 
+def cut(files, target, counts):
+    """So many rows of each task; how much ECE they show is chance where they are few."""
+    outputs = equable.Outputs.load(files / "test.npz")
+    rows = [np.flatnonzero(outputs.tasks == task)[:n] for task, n in zip((3, 4, 7), counts, strict=True)]
+    outputs[np.concatenate(rows)].save(target)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("counts", "which", "end"),
+    [
+        ((300, 300, 1), "task 7 has", "; of the others none gets worse (the least gain: task "),
+        ((1, 300, 300), "task 3 has", "; task 7 gets worse by +"),
+        ((19, 300, 3), "2 of 3 tasks have", "; of the others none gets worse (the least gain: task 4, "),
+        ((5, 5, 5), "3 of 3 tasks have", "."),
+    ],
+)
+def test_a_task_of_few_rows_is_no_evidence(files, tmp_path, counts, which, end):
+    path = cut(files, tmp_path / "few.npz", counts)
+    found = evaluate_files(path, [files / "ts.safetensors"], n_bootstrap=100)
+    (said,) = sentences_of(found)
+    assert said.startswith("TS: average ECE ")
+    doubt = f" %, but {which} too few rows to tell whether that is noise (it takes 20, not all alike)"
+    assert doubt + end in said
+    assert ("beyond noise" in said) == (counts == (1, 300, 300))  # task 7 has rows enough there
+    views = found.methods[1].by_task
+    assert [view.delta_ece_interval is None for view in views] == [n < 20 for n in counts]
+    tables = {table.name: table for table in build_tables(found)}
+    assert ("intervals" in tables) == (counts[2] >= 20)
+    if "intervals" in tables:
+        assert "fewer than 20 rows" in tables["intervals"].notes[1]
+        cells = tables["intervals"].sections[0].rows[0].cells
+        assert [cell.low is not None for cell in cells] == [False] * 4 + [True, False]  # that of ΔLECE
+
+
+@pytest.mark.parametrize("rows", [[0], [0] * 500, [0, 1, 2]])
+def test_few_or_equal_rows_without_tasks_are_no_evidence(files, tmp_path, rows):
+    equable.Outputs.load(files / "flat.npz")[rows].save(tmp_path / "few.npz")
+    (said,) = sentences_of(evaluate_files(tmp_path / "few.npz", [files / "dats.safetensors"]))
+    assert "but there are too few rows to tell whether that is noise (it takes 20, not all alike)." in said
+    assert "points" not in said
+
+
+@pytest.mark.parametrize("n", [1, 39])
+def test_few_replicates_are_refused(files, n):
+    with pytest.raises(InputError, match=f"--bootstrap must be 0 .no intervals. or at least 40.*got {n}"):
+        evaluate(files, "ts", n_bootstrap=n)
+    assert "beyond noise" in " ".join(sentences_of(evaluate(files, "ts", n_bootstrap=40)))
+
+
 def test_rows_without_tasks_are_one_view(files):
     found = evaluate(files, "arc", test="flat", n_bootstrap=50)
     assert [view.name for view in found.views] == ["All rows"]
@@ -115,7 +165,7 @@ def test_a_single_task_is_no_task(files, tmp_path):
 def test_a_single_row(files, tmp_path):
     equable.Outputs.load(files / "test.npz")[:1].save(tmp_path / "row.npz")
     calibrators = [files / "dats.safetensors", files / "arc.safetensors"]
-    found = evaluate_files(tmp_path / "row.npz", calibrators, n_bootstrap=20)
+    found = evaluate_files(tmp_path / "row.npz", calibrators, n_bootstrap=50)
     assert found.n_rows == 1
     assert all(np.isfinite(view.ece) for method in found.methods for view in method.views)
 
@@ -133,6 +183,8 @@ def test_labels_tell_files_apart():
     assert labels_of(files[1:], [ts, arc]) == ["TS", "ARC"]
     assert labels_of(files[1:], [ts, ts]) == ["TS (cal)", "TS (other)"]
     assert labels_of(files[:2], [ts, ts]) == ["TS (a/cal.x)", "TS (b/cal.x)"]
+    deep = [Path("/data/here") / file for file in files[:2]]
+    assert labels_of(deep, [ts, ts]) == ["TS (a/cal.x)", "TS (b/cal.x)"]
     assert labels_of([Path("rc.safetensors")], [ts]) == ["TS (rc)"]
     assert labels_of(files[:1], [plain]) == ["Uncalibrated (cal)"]
     with pytest.raises(InputError, match=r"each calibrator must be given once; got TS \(a/cal.x\) twice"):

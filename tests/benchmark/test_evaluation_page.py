@@ -36,7 +36,7 @@ def pages(tmp_path_factory):
     found = {
         "tasks": evaluate_files(folder / OUTPUTS, calibrators, n_bootstrap=50),
         "batches": evaluate_files(folder / "flat.npz", calibrators[2:3], "16", n_bootstrap=0),
-        "plain": evaluate_files(folder / "flat.npz", n_bootstrap=20),
+        "plain": evaluate_files(folder / "flat.npz", n_bootstrap=40),
     }
     made = {name: evaluation_page(evaluation) for name, evaluation in found.items()}
     for name, page in made.items():

@@ -6,6 +6,7 @@ import pytest
 
 from equable.benchmark.results import load_results
 from equable.benchmark.summary import best_ranked, harmed_tasks, summarise
+from equable.benchmark.tables import build_tables
 from planted_run import make_run
 
 
@@ -56,6 +57,25 @@ def test_no_bootstrap_claims_no_certainty(tmp_path):
     assert sentences[0] == "DATS lowers average ECE from 22.2 to 6.8 % and raises it on no task."
     assert any(s.startswith("RC lowers") and s.endswith("but raises it on task 3.") for s in sentences)
     assert "nothing here tells a difference from noise" in sentences[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"n_bootstrap": 39}, "Too few bootstrap replicates were drawn to tell a difference from noise (39;"),
+        ({"intervals": {}}, "The test set of a task has too few rows to tell a difference from noise"),
+    ],
+)
+def test_a_bootstrap_that_cannot_tell_claims_no_certainty(tmp_path, change, why):
+    results = load_results(make_run(tmp_path))
+    for score in results.scores.values():
+        score.comparison.update(change)
+    sentences = summarise(results)
+    assert sentences[0] == "DATS lowers average ECE from 22.2 to 6.8 % and raises it on no task."
+    assert any(s.startswith("RC lowers") and s.endswith("but raises it on task 3.") for s in sentences)
+    assert why in sentences[-1]
+    assert "harms" not in " ".join(sentences)
+    assert "intervals" not in {table.name for table in build_tables(results)}
 
 
 def test_the_uncalibrated_network_may_be_best(tmp_path):

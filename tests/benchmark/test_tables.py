@@ -13,6 +13,7 @@ from rich.console import Console
 from equable.benchmark.records import Score
 from equable.benchmark.results import Spread, load_results
 from equable.benchmark.tables import build_tables, comparison_table, scores_csv, terminal_table
+from equable.benchmark.tables.comparison import named_apart
 from equable.benchmark.tables.model import Cell, Column, Row, Section, Table, cell, mark_best, number, percent
 from equable.benchmark.tables.render import csv_text, latex, markdown
 from equable.errors import FileFormatError
@@ -235,6 +236,15 @@ def test_comparison_of_two_backbones(tmp_path):
     rows = rows_of(table)
     assert rows["DATS"][1].best
     assert not rows["DATS"][5].best
+
+
+def test_runs_of_one_folder_name_are_told_apart(tmp_path):
+    folders = [make_run(tmp_path / name, name="CIFAR10") for name in ("a/x", "b/x", "c/y")]
+    runs = named_apart([load_results(folder) for folder in folders], folders)
+    lines = list(csv.DictReader(io.StringIO(scores_csv(*runs))))
+    assert list(dict.fromkeys(line["run"] for line in lines)) == ["a/x", "b/x", "y"]
+    headings = [name for name, _ in comparison_table(runs).groups]
+    assert headings == [f"CIFAR10, SlimResNet18, {name}" for name in ("a/x", "b/x", "y")]
 
 
 def test_score_files_survive_the_round_trip(tmp_path):

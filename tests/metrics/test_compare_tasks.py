@@ -171,3 +171,44 @@ def test_is_noise_names_what_it_needs(two_tasks):
         compare_tasks(*two_tasks).is_noise("nll_change")
     with pytest.raises(InputError, match=r"change must be one of nll_change.*got 'accuracy'"):
         compare_tasks(*two_tasks, n_bootstrap=2).is_noise("accuracy")
+
+
+def one_small_task(planted, n, alike=False):
+    """Task 1 is large and gets better, task 2, the last, has `n` rows and gets worse."""
+    y, over, good = planted(400, 0.5, 1.0)
+    rows = np.r_[:300, np.full(n, 300) if alike else np.arange(300, 300 + n)]
+    last = (rows >= 300)[:, None]
+    return (
+        y[rows],
+        1 + last[:, 0],
+        np.where(last, good[rows], over[rows]),
+        np.where(last, over[rows], good[rows]),
+    )
+
+
+@pytest.mark.parametrize(("n", "alike"), [(1, False), (2, False), (19, False), (90, True)])
+def test_rows_that_cannot_vary_claim_nothing(planted, n, alike):
+    result = compare_tasks(*one_small_task(planted, n, alike), n_bootstrap=60)
+    assert result.intervals == {}  # all is taken over the small task, too
+    assert result.tasks[0].delta_ece_interval[1] < 0  # but the large one can be told
+    assert result.tasks[1].delta_ece_interval is None
+    assert all(result.is_noise(name) for name in CHANGES)
+
+
+def test_a_small_task_that_is_not_the_last_leaves_the_last_its_interval(planted):
+    y, tasks, before, after = one_small_task(planted, 5)
+    result = compare_tasks(y, 3 - tasks, before, after, n_bootstrap=60)
+    assert list(result.intervals) == ["delta_last_ece"]
+    assert not result.is_noise("delta_last_ece")
+
+
+def test_twenty_rows_are_enough(planted):
+    result = compare_tasks(*one_small_task(planted, 20), n_bootstrap=60)
+    assert set(result.intervals) >= set(CHANGES)
+    assert all(task.delta_ece_interval is not None for task in result.tasks)
+
+
+def test_few_replicates_are_no_evidence(two_tasks):
+    assert not compare_tasks(*two_tasks, n_bootstrap=40).is_noise("delta_last_ece")
+    with pytest.raises(InputError, match="n_bootstrap ≥ 40; it was 39"):
+        compare_tasks(*two_tasks, n_bootstrap=39).is_noise("delta_last_ece")

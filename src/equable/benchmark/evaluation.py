@@ -24,6 +24,7 @@ from equable.benchmark.deploy import (
     naming,
 )
 from equable.benchmark.methods import METHODS
+from equable.benchmark.names import short_names
 from equable.calibrators import CALIBRATORS, Calibrator, load
 from equable.calibrators.shifted import softmax
 from equable.errors import InputError
@@ -39,6 +40,7 @@ from equable.metrics import (
     reliability_curve,
     risk_coverage,
 )
+from equable.metrics.bootstrap import LEAST_REPLICATES
 from equable.metrics.comparison import Interval
 from equable.outputs import Outputs
 from equable.storage import sha256_of
@@ -184,7 +186,7 @@ def evaluate_files(
     path : npz file of `Outputs`, rows that no calibrator was fitted on.
     calibrators : files of saved calibrators.
     how : which rows share a batch, as `group_rows` takes it.
-    n_bins, n_bootstrap, random_state : as in `equable.metrics.compare_tasks`.
+    n_bins, n_bootstrap, random_state : as in `equable.metrics.compare_tasks`; `n_bootstrap` 0 or at least 40.
 
     Examples
     --------
@@ -196,6 +198,11 @@ def evaluate_files(
     >>> found.grouping.how, [view.name for view in found.views], round(found.views[0].accuracy, 3)
     ('all', ['All rows'], 0.667)
     """
+    if 0 < n_bootstrap < LEAST_REPLICATES:
+        raise InputError(
+            f"--bootstrap must be 0 (no intervals) or at least {LEAST_REPLICATES}, which a 95 % interval "
+            f"takes; got {n_bootstrap}"
+        )
     outputs = load_outputs(path, "labels")
     with naming(path):
         grouping = group_rows(outputs, how)
@@ -227,7 +234,7 @@ def labels_of(files: Sequence[Path], calibrators: Sequence[Calibrator]) -> list[
     plain = [METHODS[kind].label if kind in METHODS else kind for kind in kinds]
     taken = [*plain, METHODS["uncalibrated"].label]
     enough = [taken.count(p) == 1 and Path(f).stem not in ALIASES for p, f in zip(plain, files, strict=True)]
-    for names in ([Path(f).stem for f in files], [str(f) for f in files]):
+    for names in ([Path(f).stem for f in files], short_names([Path(f) for f in files])):
         whole = [f"{label} ({name})" for label, name in zip(plain, names, strict=True)]
         found = [p if alone else w for p, w, alone in zip(plain, whole, enough, strict=True)]
         if len(set(found)) == len(found):

@@ -8,6 +8,7 @@ from equable.benchmark.evaluation import ALL_ROWS, Evaluation, MethodScores, Vie
 from equable.benchmark.results import Spread
 from equable.benchmark.tables.model import Cell, Column, Row, Section, Table, cell, mark_best, number, percent
 from equable.benchmark.tables.overall import ACCURACY, AVERAGE_CHANGE, AVERAGE_ECE, DELTA_LAST, MAX_DELTA, NLL
+from equable.metrics.bootstrap import LEAST_ROWS
 from equable.metrics.comparison import Interval
 
 POOLED_ECE = percent("pooled_ece", "Pooled ECE", about="of all rows together")
@@ -55,6 +56,7 @@ ONE_NOTE = (
     "95 % intervals of the paired bootstrap over rows: how far other rows would move a number. A change "
     "whose interval holds zero is noise."
 )
+BARE_NOTE = f"Without interval: what rests on a task of fewer than {LEAST_ROWS} rows, or of rows all alike."
 INTERVALS_NOTE = f"{ONE_NOTE} That of maxΔECE holds for all tasks at once."
 
 
@@ -130,18 +132,23 @@ def _temperature(view: ViewScores, spreads: bool) -> Cell:
 
 
 def intervals_table(evaluation: Evaluation) -> Table | None:
-    """What the bootstrap says about the changes; None without bootstrap or calibrators."""
-    if not evaluation.n_bootstrap or len(evaluation.methods) == 1:
+    """What the bootstrap says about the changes; None where it says nothing or there are no calibrators."""
+    if not any(method.comparison.intervals for method in evaluation.methods[1:]):
         return None
     columns = INTERVALS if evaluation.has_tasks else (replace(INTERVALS[0], label="ECE"), *INTERVALS[1:3])
     rows = tuple(
         _row(
-            m, tuple(_shown(c, getattr(m.comparison, c.key), m.comparison.intervals[c.key]) for c in columns)
+            m,
+            tuple(
+                _shown(c, getattr(m.comparison, c.key), m.comparison.intervals.get(c.key)) for c in columns
+            ),
         )
         for m in evaluation.methods[1:]
     )
-    note = INTERVALS_NOTE if evaluation.has_tasks else ONE_NOTE
-    return Table("intervals", "", "95 % intervals", "Method", columns, (Section("", rows),), (note,))
+    notes = [INTERVALS_NOTE if evaluation.has_tasks else ONE_NOTE]
+    if any(view.delta_ece_interval is None for view in evaluation.methods[1].by_task):
+        notes.append(BARE_NOTE)
+    return Table("intervals", "", "95 % intervals", "Method", columns, (Section("", rows),), tuple(notes))
 
 
 def build_tables(evaluation: Evaluation) -> list[Table]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from equable.benchmark.evaluation import Evaluation, MethodScores
+from equable.benchmark.evaluation import Evaluation, MethodScores, ViewScores
+from equable.benchmark.summary import widening
 from equable.benchmark.tables.model import number
+from equable.metrics.bootstrap import LEAST_ROWS
 
 
 def about_file(evaluation: Evaluation) -> str:
@@ -34,6 +36,9 @@ def _sentence(method: MethodScores) -> str:
             f", {in_percent(method.worst.ece)} % on the worst, {method.worst.name.lower()}" if tasks else ""
         )
         return f"Uncalibrated, the {what} is {before} %{worst}."
+    doubt = _doubt(method)
+    if doubt:
+        return f"{method.label}: {what} {before} → {after} %, but {doubt}{_judged_words(method)}."
     ends = " to ".join(in_points(end) for end in found.intervals.get("average_ece_change", ()))
     if ends and found.is_noise("average_ece_change"):
         text = f"{method.label} does not change {what} beyond noise: {before} → {after} %"
@@ -49,11 +54,39 @@ def _worst_words(method: MethodScores) -> str:
     name = worst.name.lower()
     if not change.startswith("+"):
         return f"no task gets worse (the least gain: {name}, {change} points)"
-    if not method.comparison.intervals:
+    if not method.comparison.n_bootstrap:
         return f"{name} gets worse by {change} points (no bootstrap says how sure that is)"
     if method.comparison.is_noise("max_delta_ece"):
         return f"no task gets worse beyond noise (the most: {name}, {change} points)"
     return f"{name} gets worse by {change} points, beyond noise"
+
+
+def _doubt(method: MethodScores) -> str:
+    """Why the bootstrap cannot tell the average's change from noise; "" where it can or none was run."""
+    small = [view.name.lower() for view in method.by_task if view.delta_ece_interval is None]
+    if not method.comparison.n_bootstrap or not small:
+        return ""
+    which = small[0] if len(small) == 1 else f"{len(small)} of {len(method.by_task)} tasks"
+    has = f"{which} {'has' if len(small) == 1 else 'have'}" if len(method.views) > 1 else "there are"
+    return f"{has} too few rows to tell whether that is noise (it takes {LEAST_ROWS}, not all alike)"
+
+
+def _judged_words(method: MethodScores) -> str:
+    """What can still be said of the tasks whose rows are enough, after a semicolon."""
+    ends = {view: view.delta_ece_interval for view in method.by_task if view.delta_ece_interval}
+    if not ends:
+        return ""
+    worst = max(ends, key=lambda view: view.delta_ece)
+    name, change = worst.name.lower(), in_points(worst.delta_ece)
+    if not change.startswith("+"):
+        return f"; of the others none gets worse (the least gain: {name}, {change} points)"
+    if _surely_worse(worst, ends[worst][0], len(ends)):
+        return f"; {name} gets worse by {change} points, beyond noise"
+    return f"; of the others none gets worse beyond noise (the most: {name}, {change} points)"
+
+
+def _surely_worse(view: ViewScores, low: float, n_tasks: int) -> bool:
+    return view.delta_ece - widening(n_tasks) * (view.delta_ece - low) > 0
 
 
 def in_percent(fraction: float) -> str:

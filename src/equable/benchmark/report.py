@@ -17,10 +17,12 @@ from typing import Any
 import equable
 from equable.benchmark import figures
 from equable.benchmark.contents import run_page, runs_page
+from equable.benchmark.names import short_names
 from equable.benchmark.page import page_figure, render_page
 from equable.benchmark.results import Results, load_results
 from equable.benchmark.started import require_unedited
 from equable.benchmark.tables import RENDERERS, Table, build_tables, comparison_table, scores_csv
+from equable.benchmark.tables.comparison import named_apart
 from equable.errors import FileFormatError, InputError
 from equable.storage import read_json, sha256_of, write_bytes, write_json
 
@@ -33,7 +35,7 @@ SOURCES = (
     *(
         f"{name}.py"
         for name in (
-            *("contents", "methods", "paper", "records", "regimes", "remarks", "report", "results"),
+            *("contents", "methods", "names", "paper", "records", "regimes", "remarks", "report", "results"),
             "summary",
         )
     ),
@@ -64,7 +66,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     target = Path(folders[0] if out is None else out)
     inputs = inputs_digest(folders)
     fresh = _fresh_pieces(target, inputs)
-    runs = [load_results(Path(folder)) for folder in folders]
+    runs = named_apart([load_results(Path(folder)) for folder in folders], folders)
     for folder in folders:
         if (Path(folder) / "config.toml").is_file():
             require_unedited(Path(folder))
@@ -85,6 +87,8 @@ def inputs_digest(folders: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     versions = [equable.__version__, *(metadata.version(name) for name in ("matplotlib", "jinja2"))]
     digest.update(" ".join(versions).encode())
+    if len(folders) > 1:  # what the runs are called stands in the tables
+        digest.update("\n".join(short_names([Path(f).resolve() for f in folders])).encode())
     package = Path(__file__).parent
     sources = [path for pattern in SOURCES for path in sorted(package.glob(pattern))]
     for root, paths in [(package, sources), *((Path(f), _records(Path(f))) for f in folders)]:

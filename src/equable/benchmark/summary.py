@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from equable.benchmark.results import Results
+from equable.metrics.bootstrap import LEAST_REPLICATES, LEAST_ROWS
 
 # Always spoken of: ARC, the paper's method, and the two with one temperature for all tasks, whose harm it is
 # about.
@@ -20,16 +21,31 @@ def best_ranked(results: Results) -> str:
     return min(results.ranked, key=lambda m: _mean(results, m, "average_ece"))
 
 
-def harmed_tasks(results: Results, method: str) -> list[int]:
-    """Tasks whose ECE rises beyond noise.
+def replicates(results: Results) -> int:
+    """Bootstrap replicates behind the intervals; scores of one run all have as many."""
+    return int(results.at(results.methods[-1])[0].comparison["n_bootstrap"])
 
-    Each task's 95 % interval is widened to hold for all tasks at once (Bonferroni, Gaussian tails):
-    of many tasks one would else always look harmed.
+
+def interval_of(results: Results, method: str, name: str) -> tuple[float, float] | None:
+    """The bootstrap interval of a metric; None without bootstrap, or with one that can tell nothing."""
+    return results.interval(method, name) if replicates(results) >= LEAST_REPLICATES else None
+
+
+def widening(n_tasks: int) -> float:
+    """How much wider a task's 95 % interval must be to hold for all at once (Bonferroni, Gaussian tails).
+
+    Of many tasks one would else always look harmed.
     """
-    n_tasks = results.last_task + 1
     normal = NormalDist()
-    widen = normal.inv_cdf(1 - 0.025 / n_tasks) / normal.inv_cdf(0.975)
-    harmed = []
+    return normal.inv_cdf(1 - 0.025 / n_tasks) / normal.inv_cdf(0.975)
+
+
+def harmed_tasks(results: Results, method: str) -> list[int]:
+    """Tasks whose ECE rises beyond noise, all tasks considered at once."""
+    n_tasks = results.last_task + 1
+    if replicates(results) < LEAST_REPLICATES:
+        return []
+    widen, harmed = widening(n_tasks), []
     for task in range(n_tasks):
         delta, interval = results.of_task(method, "delta_ece", task), results.task_interval(method, task)
         if delta and interval and delta.mean - widen * (delta.mean - interval[0]) > 0:
@@ -39,7 +55,7 @@ def harmed_tasks(results: Results, method: str) -> list[int]:
 
 def average_verdict(results: Results, method: str) -> str:
     """Whether average ECE changed beyond noise: "lower", "within noise" or "higher"."""
-    change = _sign(results.interval(method, "average_ece_change"))
+    change = _sign(interval_of(results, method, "average_ece_change"))
     return {-1: "lower", 0: "within noise", 1: "higher"}[change]
 
 
@@ -73,7 +89,7 @@ def _safest(results: Results) -> str:
 
 def _is_idle(results: Results, method: str) -> bool:
     """Whether nothing that the method does rises above noise."""
-    interval = results.interval(method, "average_ece_change")
+    interval = interval_of(results, method, "average_ece_change")
     return interval is not None and _sign(interval) == 0 and not harmed_tasks(results, method)
 
 
@@ -95,7 +111,7 @@ def _headline(results: Results, method: str) -> str:
     if method == "uncalibrated":
         return f"No method lowers the average ECE of the uncalibrated network, {before} %."
     change = _mean(results, method, "average_ece_change")
-    interval = results.interval(method, "average_ece_change")
+    interval = interval_of(results, method, "average_ece_change")
     if interval is not None and _sign(interval) == 0:
         ends = " to ".join(map(_signed, interval))
         what = (
@@ -111,7 +127,7 @@ def _worst_words(results: Results, method: str, good: bool) -> str:
     but = "but" if good else "and"
     deltas = [_of_task(results, method, t) for t in range(results.last_task + 1)]
     worst = _signed(_mean(results, method, "max_delta_ece"))
-    if results.interval(method, "max_delta_ece") is None:
+    if interval_of(results, method, "max_delta_ece") is None:
         rising = [t for t, delta in enumerate(deltas) if delta > 0]
         return f"{but} raises it on {_tasks(rising)}" if rising else "and raises it on no task"
     harmed = harmed_tasks(results, method)
@@ -150,12 +166,25 @@ def _caveat(results: Results) -> str:
     notes = []
     if len(results.seeds) == 1:
         notes.append("One seed was run: another class order or initialisation may give other numbers.")
-    if results.interval(results.methods[-1], "average_ece") is None:
-        notes.append("No bootstrap was run, so nothing here tells a difference from noise.")
+    if interval_of(results, results.methods[-1], "average_ece") is None:
+        notes.append(_unsure(replicates(results)))
     if results.unfinished:
         names = ", ".join(map(str, results.unfinished))
         notes.append(f"Not yet finished and left out: seed {names}.")
     return " ".join(notes)
+
+
+def _unsure(n_replicates: int) -> str:
+    """Why no change can be told from noise."""
+    if n_replicates == 0:
+        return "No bootstrap was run, so nothing here tells a difference from noise."
+    if n_replicates < LEAST_REPLICATES:
+        told = f"({n_replicates}; it takes {LEAST_REPLICATES})"
+        return f"Too few bootstrap replicates were drawn to tell a difference from noise {told}."
+    return (
+        "The test set of a task has too few rows to tell a difference from noise "
+        f"(it takes {LEAST_ROWS}, not all alike)."
+    )
 
 
 def _mean(results: Results, method: str, name: str) -> float:

@@ -26,16 +26,17 @@ Method = Annotated[
 
 
 @app.command(epilog="Example: equable demo --out my-demo")
-def demo(out: Out = Path("equable-demo")) -> None:
+def demo(out: Out = Path("equable-demo"), json: Json = False) -> None:
     """Train on digits, calibrate with every method, print the table, write the page: about a minute."""
     from equable.benchmark.config import load_config
     from equable.benchmark.executors import cpu_count
     from equable.benchmark.run import run as run_all
 
     config = load_config("digits")
-    result = run_all(config, out, jobs=min(len(config.seeds), cpu_count()))
-    _tell_run(result, json=False)
-    typer.echo(f"Tables and figures: {out}")
+    jobs = min(len(config.seeds), cpu_count())
+    _tell_run(run_all(config, out, jobs=jobs, progress=False if json else None), json)
+    if not json:
+        typer.echo(f"Tables and figures: {out}")
 
 
 @app.command(
@@ -212,11 +213,14 @@ def report(
 ) -> None:
     """Tables, figures and the page of one run, or the comparison of several or a grid, from their scores."""
     from equable.benchmark.grid import run_folders
+    from equable.benchmark.names import require_once
     from equable.benchmark.run import write_report
 
     if len(runs) == 1 and not (runs[0] / "config.toml").is_file():
         out = out or runs[0]  # a grid's report lies in its own folder
-    page = write_report([folder for path in runs for folder in run_folders(path)], out)
+    folders = [folder for path in runs for folder in run_folders(path)]
+    require_once(folders)
+    page = write_report(folders, out)
     if json:
         print_json({"report": page})
     else:

@@ -171,7 +171,12 @@ def evaluate(
     ] = None,
     bins: Annotated[int, typer.Option("--bins", min=1, help="Equal-width bins of the ECE.")] = 10,
     bootstrap: Annotated[
-        int, typer.Option("--bootstrap", min=0, help="Replicates behind the 95 % intervals; 0: no intervals.")
+        int,
+        typer.Option(
+            "--bootstrap",
+            min=0,
+            help="Replicates behind the 95 % intervals, at least 40; 0: no intervals.",
+        ),
     ] = 1000,
     json: Json = False,
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from equable.errors import InputError
+from equable.metrics.bootstrap import LEAST_REPLICATES
 
 Interval = tuple[float, float]
 
@@ -15,7 +16,10 @@ CHANGES = ("nll_change", "average_ece_change", "pooled_ece_change", "delta_last_
 
 @dataclass(frozen=True)
 class TaskScores:
-    """One task. ECE and accuracy are fractions; `*_before` is the side without calibration."""
+    """One task. ECE and accuracy are fractions; `*_before` is the side without calibration.
+
+    Without bootstrap, or with too few rows for one, the interval is None.
+    """
 
     task: int
     count: int
@@ -41,7 +45,8 @@ class TaskComparison:
     delta_last_ece : ECE after − before on the task with the highest id.
     max_delta_ece : the largest ECE after − before of any task.
     tasks : one `TaskScores` a task, by task id.
-    intervals : name of an attribute → 95 % interval; empty without bootstrap.
+    intervals : name of an attribute → 95 % interval; empty without bootstrap. What rests on a task of
+        fewer than 20 rows, or of rows all alike, has none: resampling such rows says nothing.
     """
 
     accuracy_before: float
@@ -63,12 +68,18 @@ class TaskComparison:
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     def is_noise(self, change: str) -> bool:
-        """Whether the 95 % interval of a change contains zero, as in ``is_noise("delta_last_ece")``."""
+        """Whether the 95 % interval of a change contains zero, as in ``is_noise("delta_last_ece")``.
+
+        A change without interval, for there are too few rows, cannot be told from noise: also True.
+        """
         if change not in CHANGES:
             raise InputError(f"change must be one of {', '.join(CHANGES)}; got {change!r}")
-        if not self.intervals:
-            raise InputError("is_noise needs intervals: compare_tasks with n_bootstrap ≥ 1; it was 0")
-        low, high = self.intervals[change]
+        if self.n_bootstrap < LEAST_REPLICATES:
+            raise InputError(
+                f"is_noise needs intervals: compare_tasks with n_bootstrap ≥ {LEAST_REPLICATES}; "
+                f"it was {self.n_bootstrap}"
+            )
+        low, high = self.intervals.get(change, (0.0, 0.0))
         return low <= 0 <= high
 
     def to_dict(self) -> dict[str, Any]:

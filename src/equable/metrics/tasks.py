@@ -13,11 +13,12 @@ from equable.metrics.bins import require_count
 from equable.metrics.bootstrap import (
     BinnedRows,
     bin_rows,
+    can_vary,
     centred_interval,
     paired_bootstrap,
     simultaneous_interval,
 )
-from equable.metrics.comparison import TaskComparison, TaskScores
+from equable.metrics.comparison import Interval, TaskComparison, TaskScores
 from equable.metrics.rows import checked_pair
 
 
@@ -40,7 +41,7 @@ def compare_tasks(
     before, after : (N, K) probabilities without and with calibration.
     n_bins : equal-width bins of the ECE.
     n_bootstrap : replicates of the paired bootstrap (1,000 is plenty), 0 for none. Rows are resampled
-        within their task, the same rows before and after.
+        within their task, the same rows before and after. Fewer than 40 are too few to claim anything.
     random_state : seed or generator.
 
     Notes
@@ -50,6 +51,8 @@ def compare_tasks(
     far the estimate would move with other rows; the bias it has at this N is `noise_floor`'s matter.
     The maximum of T noisy differences is positive even where all true ones are zero, so the interval of
     `max_delta_ece` is simultaneous: it reaches as far as the largest deviation of any task.
+    A task of fewer than 20 rows, or of rows all alike, has no interval, nor has what is taken over tasks
+    among which it is: resampling such rows tells nothing of others.
 
     Examples
     --------
@@ -73,7 +76,9 @@ def compare_tasks(
     rng = np.random.default_rng(random_state)
     pairs = [paired_bootstrap(*sides, rows, n_bins, n_bootstrap, rng) for rows in members]
     resampled = _Scores(counts, *(np.stack(side) for side in zip(*pairs, strict=True)))
-    return _comparison(records, estimate, n_bins, resampled)
+    known = [can_vary(*sides, rows) for rows in members]
+    records, intervals = _intervals(records, estimate, resampled, known)
+    return _comparison(records, estimate, n_bins, int(n_bootstrap), intervals)
 
 
 def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> tuple[BinnedRows, BinnedRows]:
@@ -140,24 +145,37 @@ def _task_scores(
     ]
 
 
-def _comparison(
-    records: list[TaskScores], estimate: _Scores, n_bins: int, resampled: _Scores | None = None
-) -> TaskComparison:
+def _intervals(
+    records: list[TaskScores], estimate: _Scores, resampled: _Scores, known: list[bool]
+) -> tuple[list[TaskScores], dict[str, Interval]]:
+    """The tasks with their intervals, and those of what is taken over tasks; only where rows allow it."""
     values = {name: float(value[0]) for name, value in estimate.overall().items()}
-    intervals = {}
-    if resampled is not None:
-        intervals = {n: centred_interval(values[n], r) for n, r in resampled.overall().items()}
-        intervals["max_delta_ece"] = simultaneous_interval(values["max_delta_ece"], resampled.delta_ece)
-        records = [
-            replace(record, delta_ece_interval=centred_interval(record.delta_ece, replicates))
-            for record, replicates in zip(records, resampled.delta_ece, strict=True)
-        ]
+    intervals = {n: centred_interval(values[n], r) for n, r in resampled.overall().items()}
+    intervals["max_delta_ece"] = simultaneous_interval(values["max_delta_ece"], resampled.delta_ece)
+    if not all(known):
+        intervals = {n: ends for n, ends in intervals.items() if n == "delta_last_ece" and known[-1]}
+    found = [
+        replace(record, delta_ece_interval=centred_interval(record.delta_ece, replicates))
+        if enough
+        else record
+        for record, replicates, enough in zip(records, resampled.delta_ece, known, strict=True)
+    ]
+    return found, intervals
+
+
+def _comparison(
+    records: list[TaskScores],
+    estimate: _Scores,
+    n_bins: int,
+    n_bootstrap: int = 0,
+    intervals: dict[str, Interval] | None = None,
+) -> TaskComparison:
     return TaskComparison(
-        **values,
+        **{name: float(value[0]) for name, value in estimate.overall().items()},
         accuracy_before=float(np.mean([record.accuracy_before for record in records])),
         accuracy=float(np.mean([record.accuracy for record in records])),
         tasks=tuple(records),
         n_bins=int(n_bins),
-        n_bootstrap=0 if resampled is None else resampled.ece.shape[1],
-        intervals=intervals,
+        n_bootstrap=n_bootstrap,
+        intervals=intervals or {},
     )

@@ -56,7 +56,7 @@ def caption(run: Results) -> str:
     return (
         "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a "
         f"stretch of a stream that drifts from task to task{served}.{whiskers} A flat line takes no notice "
-        f"of batches; TS, ETS and PTS are such and stand in the table alone.{left_out}"
+        f"of batches; TS, ETS and PTS, which take none either, are not drawn.{left_out}"
     )
 
 

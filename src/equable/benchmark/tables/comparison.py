@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from equable.benchmark.names import short_names
 from equable.benchmark.results import Results
 from equable.benchmark.tables.model import Cell, Row, Section, Table, cell, mark_best
 from equable.benchmark.tables.overall import AVERAGE_ECE, CHANGES, DELTA_LAST, MAX_DELTA, NLL
 
 COMPARED = (NLL, AVERAGE_ECE, DELTA_LAST, MAX_DELTA)
+
+
+def named_apart(runs: Sequence[Results], folders: Sequence[Path]) -> list[Results]:
+    """The runs, those whose folders share a name called by more of their paths."""
+    names = short_names([Path(folder).resolve() for folder in folders])
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
 def run_names(runs: Sequence[Results]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from equable.benchmark import paper
 from equable.benchmark.results import Results
-from equable.benchmark.summary import average_verdict, harmed_tasks
+from equable.benchmark.summary import average_verdict, harmed_tasks, interval_of
 from equable.benchmark.tables.model import (
     Cell,
     Column,
@@ -101,7 +101,7 @@ INTERVALS = (
 
 def intervals_table(results: Results) -> Table | None:
     """The same with 95 % bootstrap intervals and what may be read from them; None without bootstrap."""
-    if results.interval("uncalibrated", "average_ece") is None:
+    if interval_of(results, "uncalibrated", "average_ece") is None:
         return None
 
     def cells(method: str) -> tuple[Cell, ...]:

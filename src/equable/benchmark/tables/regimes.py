@@ -10,8 +10,10 @@ import numpy as np
 
 from equable.benchmark.regimes import MEASURES, STREAM_ROWS, STREAM_WINDOW, WHOLE
 from equable.benchmark.results import Results, Spread, spread
+from equable.benchmark.summary import replicates
 from equable.benchmark.tables.model import Cell, Column, Row, Section, Table, cell, mark_best, number
 from equable.benchmark.tables.overall import VARIANTS_NOTE, seeds_note
+from equable.metrics.bootstrap import LEAST_REPLICATES
 
 Arrival = tuple[str, int]  # regime and batch size
 
@@ -112,7 +114,7 @@ def _cells(results: Results, method: str, arrival: Arrival, bootstrap: bool) -> 
         ends = arrival_interval(results, method, arrival, measure)
         if bootstrap and ends is None:
             cells.append(Cell())
-        elif ends is not None:
+        elif bootstrap and ends is not None:
             low, high = (end * column.scale for end in ends)
             text = f"[{number(low, column.digits)}, {number(high, column.digits)}]"
             cells.append(Cell(text, low=low, high=high))
@@ -127,7 +129,8 @@ def regimes_table(results: Results) -> Table | None:
     methods, ways = arriving_methods(results), distinct_arrivals(results)
     if not methods:
         return None
-    bootstrap = arrival_interval(results, methods[0], ways[0], "average_ece") is not None
+    known = arrival_interval(results, methods[0], ways[0], "average_ece") is not None
+    bootstrap = known and replicates(results) >= LEAST_REPLICATES
     columns = tuple(
         c
         for m in MEASURES

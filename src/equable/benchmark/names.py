@@ -1,0 +1,37 @@
+"""Names for files and folders that people have to tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from equable.errors import InputError
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The last part of each path, with as many before it as tell it from all others.
+
+    Examples
+    --------
+    >>> short_names([Path("runs/a/digits"), Path("runs/b/digits"), Path("runs/cifar10")])
+    ['a/digits', 'b/digits', 'cifar10']
+    """
+    return [_short_name(path, [*paths[:i], *paths[i + 1 :]]) for i, path in enumerate(paths)]
+
+
+def _short_name(path: Path, others: Sequence[Path]) -> str:
+    for length in range(1, len(path.parts)):
+        tail = path.parts[-length:]
+        if all(other.parts[-length:] != tail for other in others):
+            return Path(*tail).as_posix()
+    return str(path)
+
+
+def require_once(folders: Sequence[Path]) -> None:
+    """Refuse a folder that is given twice, also by a link or another spelling."""
+    seen: dict[Path, Path] = {}
+    for folder in folders:
+        first = seen.setdefault(folder.resolve(), folder)
+        if first is not folder:
+            spelt = "" if first == folder else f", as {first} and as {folder}"
+            raise InputError(f"each run must be given once; got {folder.resolve().name} twice{spelt}")
