@@ -98,8 +98,8 @@ def _ablation_intervals(run: Published) -> str:
     for name in ablation_names(run.results):
         for setting in settings_of(run, name):
             change = ablation_change(run, name, setting)
-            same = change.mean == change.low == change.high == 0
-            text = "as used" if same else Evidence("", "", change, POINTS, "open").text
+            none = max(abs(change.low), abs(change.high)) < 1e-9
+            text = "none" if none else Evidence("", "", change, POINTS, "open").text
             rows.append([ablation_title(name), setting_name(setting), text])
     floor = run.results.floor()
     return lines(
