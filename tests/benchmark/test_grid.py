@@ -79,6 +79,20 @@ def test_the_stored_grid_says_the_same_wherever_it_lies(tmp_path):
     assert [path.name for path in (tmp_path / "else").iterdir()] == ["thesis.txt"]
 
 
+def test_a_refused_grid_is_left_as_it_was(tmp_path):
+    """Other settings for runs that are there do not get into grid.toml either."""
+    pytest.importorskip("torch")
+    path, out = write(tmp_path), tmp_path / "out"
+    grid = load_grid(path)
+    start_grid(out, grid)
+    for name, config in grid.runs.items():
+        start_run(out / name, config)
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    with pytest.raises(ConfigError, match=r"score\.n_bins: 10 → 15 \(stored → given\)"):
+        run_grid(load_grid(path, settings=["score.n_bins=15"]), out)
+    assert before == {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+
+
 def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
     grid = load_grid(write(tmp_path, '[grid]\ndatasets = ["digits"]\n'))
     assert {name: config.network.nf for name, config in grid.runs.items()} == {"digits-slim_resnet18": 8}
@@ -98,7 +112,17 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         ("nf = 3", "width = 3", r"unknown key grid.backbones\[2\].width"),
         ('{ name = "slim_resnet18", nf = 3 }', '{ name = "resnet32", nf = 3 }', "resnet32 must have no nf"),
         ('"resnet32", {', '"slim_resnet18", "slim_resnet18", {', "digits-slim_resnet18 comes twice"),
-        ('"digits"', '"digit"', "a run must be a preset .* got 'digit'. Did you mean 'digits'"),
+        (
+            '"digits"',
+            '"digit"',
+            r"grid.datasets\[1\]: a run must be a preset .* got 'digit'. Did you mean 'digits'",
+        ),
+        ('"digits"', '"own.toml"', r"grid.datasets\[1\]: .*own.toml must be a readable TOML file"),
+        (
+            '"digits"',
+            '"bloodcell-rebuilt"',
+            r"grid.datasets\[1\]: preset bloodcell-rebuilt: .*give { preset = …, data = PATH }",
+        ),
         (
             'datasets = ["digits", { preset = "cifar10", data = "tiny.npz" }]',
             "",
@@ -111,7 +135,7 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         ),
         ("max_epochs = 1", "max_epochs = 0", "training.max_epochs must be greater than or equal to 1; got 0"),
         ("\n[grid]", "seeds = [1]\n[grid]", r"unknown key seeds; did you mean grid.seeds\?"),
-        ("tiny.npz", "nowhere.npz", "data.source must be an existing file"),
+        ("tiny.npz", "nowhere.npz", r"grid.datasets\[2\]: data.source must be an existing file"),
     ],
 )
 def test_whatever_is_wrong_is_named(tmp_path, old, new, message):
@@ -120,8 +144,15 @@ def test_whatever_is_wrong_is_named(tmp_path, old, new, message):
     assert is_grid(path)
     with pytest.raises(ConfigError, match=message) as caught:
         load_grid(path)
-    if "preset" not in message and "npz" not in old:
-        assert str(path) in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "--data" not in str(caught.value)
+
+
+def test_what_the_command_line_said_is_named_as_its_own(tmp_path):
+    path = write(tmp_path)
+    for word in ("training.max_epoch=1", "training.max_epochs=0"):
+        with pytest.raises(ConfigError, match=r"^--set: .*training\.max_epoch"):
+            load_grid(path, settings=[word])
 
 
 def test_a_run_file_is_no_grid(tmp_path):
@@ -166,7 +197,8 @@ def test_a_process_that_dies_here_is_tried_again_and_blocks_nobody(tmp_path, tin
         (3, "missing", ""),  # a nap is no training
     ]
     assert "ValueError: planted" in (folder / "cells/seed-2.log").read_text()
-    assert count_states(found) == {"done": 0, "running": 0, "failed": 2, "missing": 1}
+    assert [cell.deaths for cell in found] == [TRIES, 0, 0]
+    assert count_states(found) == {"done": 0, "running": 0, "failed": 2, "damaged": 0, "missing": 1}
 
 
 def test_a_run_on_a_folder_in_use_is_refused(tiny_run):
@@ -185,7 +217,7 @@ def test_status_of_a_finished_run(tiny_run, tmp_path):
     assert json.loads(call("status", tiny_run.path, "--json").stdout)["missing"] == 1
     with Journal(tiny_run.path / "cells/seed-0.jsonl").claimed():
         said = call("status", tiny_run.path).stdout
-    assert "0 done, 1 running, 0 failed, 0 missing" in said
+    assert "0 done, 1 running, 0 failed, 0 damaged, 0 missing" in said
     assert call("status", tmp_path).exit_code == 1
 
 
@@ -253,11 +285,11 @@ def test_ctrl_c_stops_a_grid_and_leaves_no_process(tmp_path, request):
     request.addfinalizer(lambda: process.poll() is None and process.kill())
     out = tmp_path / "out"
     until(lambda: len(list(out.glob("*/seed-*/task-0/epoch.safetensors"))) == 2, process)
-    assert count_states(status(out))["running"] == 2
+    assert [(cell.state, cell.deaths) for cell in status(out)] == [("running", 0)] * 2
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "equable: interrupted; the same command resumes\n")
-    assert count_states(status(out)) == {"done": 0, "running": 0, "failed": 0, "missing": 2}
+    assert count_states(status(out)) == {"done": 0, "running": 0, "failed": 0, "damaged": 0, "missing": 2}
     assert not [*out.rglob("*.part"), *out.rglob("lock.json")]
     ends = [Journal(path).events()[-1]["event"] for path in out.glob("*/cells/*.jsonl")]
     assert ends == ["stopped", "stopped"]

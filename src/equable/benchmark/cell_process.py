@@ -10,16 +10,13 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from importlib import import_module
 from typing import Any
 
 from equable.benchmark.cells import FAILED, Cell, in_journal
-
-ORPHANED = 3
-SECONDS_TO_STOP = 5.0
+from equable.benchmark.executors import end_after
 
 
 def main() -> None:
@@ -29,7 +26,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _leave)  # an exception: half-written files are removed
     with open(0, "rb", buffering=0, closefd=False) as stream:
         cell = Cell(**json.loads(stream.readline()))
-    threading.Thread(target=_watch_attendant, daemon=True).start()
+    end_after(_read_to_end)
     print(f"{time.strftime('%F %T %Z')} {cell.name} begins: process {os.getpid()}, {cell.threads} threads")
     sys.exit(_work(cell))
 
@@ -55,12 +52,9 @@ def _leave(*_: object) -> None:
     sys.exit(128 + signal.SIGTERM)
 
 
-def _watch_attendant() -> None:
+def _read_to_end() -> None:
     while os.read(0, 4096):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(SECONDS_TO_STOP)
-    os._exit(ORPHANED)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,15 @@ read from its journal (`equable.benchmark.cells`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any, TypeVar
 
 from equable.errors import ClusterError, MissingExtraError
@@ -21,7 +25,8 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 SECONDS_BETWEEN_LOOKS = 0.2
-SECONDS_TO_CONNECT = 20.0
+#: Seconds a scheduler has to answer at the start: it may have been started a moment ago.
+SECONDS_TO_CONNECT = 10.0
 #: Seconds without a scheduler before the run ends; one that comes back sooner is given all cells again.
 SECONDS_TO_RECONNECT = 10.0
 #: Times a unit is sent again because workers died that had not begun it.
@@ -92,7 +97,7 @@ class _Queue:
 @contextmanager
 def _connected(address: str) -> Iterator[Any]:
     try:
-        import distributed
+        import_module("distributed")
     except ImportError as error:
         raise MissingExtraError(
             f"--dask needs {error.name}; install it with: pip install 'equable[dask]'"
@@ -101,15 +106,60 @@ def _connected(address: str) -> Iterator[Any]:
         if name.partition(".")[0] == "distributed":  # what matters is said by us
             logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        connect: Any = distributed.Client
-        client = connect(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
-    except (OSError, ValueError) as error:
+        _check_address(address)
+        # In a thread of its own: a notebook has a running loop in this one.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: asyncio.run(_require_answer(address))).result()
+        client = _make_client(address)
+    except Exception as error:  # of the system, of TLS, of Dask: all of them say what is wrong with it
         raise ClusterError(f"--dask must be the address of a scheduler; {address}: {error}") from error
     try:
         yield client
     finally:
         with suppress(Exception):
             client.close(timeout=2)
+
+
+def _check_address(address: str) -> None:
+    """Refuse what no connection can be tried to; a host must be known by name."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
+
+    scheme, place = parse_address(address)
+    get_backend(scheme)
+    host, port = parse_host_port(place)
+    if not host or not 0 < port < 2**16:
+        raise ValueError("it must be like tcp://10.0.0.5:8786")
+    socket.getaddrinfo(host, port)
+
+
+async def _require_answer(address: str) -> None:
+    """Ask who is there: a client would wait for ever for a listener that says nothing."""
+    import distributed
+
+    dask: Any = distributed  # without types
+    words = dask.Security().get_connection_args("client")
+    try:
+        async with asyncio.timeout(SECONDS_TO_CONNECT), dask.rpc(address, connection_args=words) as other:
+            kind = (await other.identity())["type"]
+    except TimeoutError:
+        raise TimeoutError(f"no scheduler answered there within {SECONDS_TO_CONNECT:g} s") from None
+    if kind != "Scheduler":
+        raise ValueError(f"a Dask {kind.lower()} is there")
+
+
+def _make_client(address: str) -> Any:
+    from distributed import Client
+
+    client: Any = Client.__new__(Client)
+    try:
+        client.__init__(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+    except Exception:
+        with suppress(Exception):
+            client.close(timeout=1)
+        client.status = "closed"  # or it would close itself once more when it is collected, and complain
+        raise
+    return client
 
 
 def _require_scheduler(client: Any, address: str) -> None:

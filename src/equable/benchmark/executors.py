@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from typing import TypeVar
 
 from equable.errors import EquableError
@@ -24,6 +25,10 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 SECONDS_BETWEEN_TICKS = 0.5
+#: Exit code of a process that ended because nobody waits for it any more.
+ORPHANED = 3
+#: Seconds such a process has for the removal of its half-written files.
+SECONDS_TO_STOP = 5.0
 
 
 def cpu_count() -> int:
@@ -53,8 +58,8 @@ def run_local(
 ) -> Iterator[tuple[Unit, Result]]:
     """Yield (unit, result) as units finish; one job runs here in order, more in processes of their own.
 
-    `tick` is called now and then while processes work. An error or Ctrl-C stops all processes; their
-    files are whole or absent.
+    `tick` is called now and then while processes work. An error or Ctrl-C stops all processes, and so does
+    the death of this one, however it comes; their files are whole or absent.
 
     Examples
     --------
@@ -68,7 +73,7 @@ def run_local(
     jobs = min(jobs, len(units))
     # Spawned, not forked: a fork copies locks that torch's and BLAS's threads hold.
     with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads_of_each(jobs),)) as pool:
-        futures = {pool.submit(work, unit): unit for unit in units}
+        futures = {pool.submit(_do, work, unit): unit for unit in units}
         try:
             yield from _finished(futures, tick)
         except BaseException as error:
@@ -134,9 +139,39 @@ def _finished(futures: dict[Future[Result], Unit], tick: Callable[[], None]) -> 
             yield futures[future], future.result()
 
 
+class _Stop(SystemExit):
+    """The order to stop: an exception, so that temporary files are removed."""
+
+
 def _start_worker(threads: int) -> None:
     """Before numpy is imported: threads; Ctrl-C is the parent's affair, and its order to stop is heard."""
     for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an exception: temporary files are removed
+    signal.signal(signal.SIGTERM, _leave)
+    parent = parent_process()
+    assert parent is not None
+    end_after(parent.join)  # idle workers would wait for ever: each keeps the others' pipe open
+
+
+def _leave(*_: object) -> None:
+    raise _Stop(1)
+
+
+def _do(work: Callable[[Unit], Result], unit: Unit) -> Result:
+    try:
+        return work(unit)
+    except _Stop:  # the pool would take it for the unit's result and begin the next one
+        os._exit(1)
+
+
+def end_after(wait_until_gone: Callable[[], object]) -> None:
+    """End this process once the call returns: gently first, by its own SIGTERM, then at any rate."""
+
+    def watch() -> None:
+        wait_until_gone()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(SECONDS_TO_STOP)
+        os._exit(ORPHANED)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -19,7 +19,8 @@ Each (dataset, backbone) is a run with a folder of its own, each seed of it a ce
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -110,16 +111,17 @@ def load_grid(
     shared = Layer(str(path), flatten(tables), methods)
     runs: dict[str, Config] = {}
     backbones: list[GridBackbone | None] = [*grid.backbones] or [None]
-    for dataset in grid.datasets:
+    for number, dataset in enumerate(grid.datasets, 1):
         for backbone in backbones:
             layers = [shared, *([_network(path, backbone)] if backbone else [])]
-            config = load_config(
-                dataset.preset,
-                data=dataset.data or None,
-                data_dir=data_dir,
-                settings=settings,
-                layers=layers,
-            ).with_seeds(grid.seeds)
+            with _placed(f"{path}: grid.datasets[{number}]", dataset):
+                config = load_config(
+                    dataset.preset,
+                    data=dataset.data or None,
+                    data_dir=data_dir,
+                    settings=settings,
+                    layers=layers,
+                ).with_seeds(grid.seeds)
             name = f"{dataset.name}-{backbone.label if backbone else config.network.name}"
             if name in runs:
                 raise ConfigError(f"{path}: grid must name each run once; {name} comes twice")
@@ -207,6 +209,20 @@ def _located(grid: GridSettings, path: Path) -> GridSettings:
         for d in grid.datasets
     ]
     return grid.model_copy(update={"datasets": datasets})
+
+
+@contextmanager
+def _placed(where: str, dataset: GridDataset) -> Iterator[None]:
+    """Say of a complaint about this dataset's entry where it stands; others name their own place."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        if not text.startswith(("a run must be", "--data:", dataset.preset, f"preset {dataset.preset}:")):
+            raise
+        # what an option would be called is a key here
+        text = text.removeprefix("--data: ").replace("give --data PATH", "give { preset = …, data = PATH }")
+        raise ConfigError(f"{where}: {text}") from None
 
 
 def _network(path: Path, backbone: GridBackbone) -> Layer:
