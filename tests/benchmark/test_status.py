@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -27,10 +28,9 @@ def cut(path):
 
 
 def flip(path):
-    """Another digit, the same length."""
+    """Another first decimal of a number (later ones may not change it), the same length."""
     data = bytearray(path.read_bytes())
-    place = [i for i, byte in enumerate(data) if chr(byte) in "12345678"][len(data) // 20]
-    data[place] ^= 1
+    data[re.search(rb"\d\.\d", data).end() - 1] ^= 1
     path.write_bytes(data)
 
 
