@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 AVALANCHE := .venv-avalanche
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# tests run in as many processes as there are cores, each with one thread
-JOBS ?= auto
+# tests run in one process more than there are cores, each with one thread: some wait for others to die
+JOBS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 .PHONY: demo test test-avalanche check fuzz bench results docs lock clean
 
