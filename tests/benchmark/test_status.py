@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from equable.benchmark.journal import Journal
 from equable.benchmark.lock import hold
-from equable.benchmark.status import _bears_its_seal, count_states, status
+from equable.benchmark.status import count_states, status
 from equable.cli import app
-from equable.storage import read_sealed, write_json, write_sealed
+from equable.storage import bears_its_seal, read_sealed, write_json, write_sealed
 
 
 def told(folder):
@@ -128,10 +128,10 @@ def test_a_seal_is_seen_without_parsing(tmp_path):
     for name in ("a", "z"):
         write_sealed(tmp_path / "record.json", {name: inner, "more": [inner, None]})
         whole = (tmp_path / "record.json").read_bytes()
-        assert _bears_its_seal(whole)
+        assert bears_its_seal(whole)
         for place in [i for i, byte in enumerate(whole) if byte not in b" \n"]:
-            assert not _bears_its_seal(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    assert not _bears_its_seal(b"{}\n")
+            assert not bears_its_seal(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    assert not bears_its_seal(b"{}\n")
 
 
 def test_records_of_earlier_versions_bear_no_seal_and_are_whole(tiny_run):

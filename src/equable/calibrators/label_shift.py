@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.calibrators.order import row_key
 from equable.calibrators.shifted import ShiftedRows
 from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE, lbfgs, nll_temperature
 
@@ -100,11 +101,8 @@ def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArra
     >>> representatives(np.array([[5.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), np.array([0, 1, 2]), 2).tolist()
     [1, 0]
     """
-    total, largest = np.empty((2, len(members)))
-    for block in row_blocks(len(members), logits.shape[1], elements=1 << 20):
-        rows = logits[members[block]]
-        total[block], largest[block] = rows.sum(axis=1, dtype=np.float64), rows.max(axis=1)
-    order = members[np.lexsort((largest, total))]
+    blocks = row_blocks(len(members), logits.shape[1], elements=1 << 20)
+    order = members[np.argsort(np.concatenate([row_key(logits[members[block]]) for block in blocks]))]
     return order[:: -(-len(order) // most)]
 
 
