@@ -12,12 +12,13 @@ import pytest
 from equable.benchmark import lock
 from equable.benchmark.lock import LOCK, hold, holds, machine, started
 from equable.errors import LockedError
+from equable.storage import write_json
 
 
 def write_lease(folder, **changes):
     """A lease of somebody else."""
     record = {"token": "other", "beat": 1, "host": "far", "machine": "another", "pid": 1, "started": 1}
-    (folder / LOCK).write_text(json.dumps(record | changes))
+    write_json(folder / LOCK, record | changes)  # whole or not at all, as an owner writes it
 
 
 def test_one_owner_at_a_time(tmp_path):
@@ -84,6 +85,20 @@ def test_on_another_machine_a_lease_that_moves_is_alive(tmp_path):
     finally:
         end.set()
         thread.join()
+
+
+def test_a_lease_that_is_given_back_while_it_is_watched_is_free(tmp_path):
+    write_lease(tmp_path)
+    threading.Timer(0.05, (tmp_path / LOCK).unlink).start()
+    with hold([tmp_path], patience=60) as lease:
+        assert holds(tmp_path, lease.token)
+
+
+def test_an_owner_that_cannot_be_read_has_no_name(tmp_path):
+    (tmp_path / LOCK).write_text("{")
+    threading.Timer(0.05, (tmp_path / LOCK).write_text, ["{}"]).start()
+    with pytest.raises(LockedError, match="must be free; another run works in it"), hold([tmp_path], patience=60):
+        pass
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]"])

@@ -135,10 +135,11 @@ def _create(folder: Path, lease: Lease, patience: float) -> None:
         try:
             stream = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
-            dead = _dead_lease(path, patience)
-            if dead is None:
-                raise LockedError(f"{folder} must be free; {_owner(path)} works in it") from None
-            _remove(path, dead)
+            seen = _read(path)
+            if _is_alive(path, seen, patience):
+                raise LockedError(f"{folder} must be free; {_owner(path, seen)} works in it") from None
+            if path.exists():  # and was not given back meanwhile
+                _remove(path, seen)
         else:
             with os.fdopen(stream, "w", encoding="utf-8") as file:
                 file.write(json.dumps(lease.record()))
@@ -161,18 +162,17 @@ def _in_turn(folder: Path) -> Iterator[None]:
         os.close(directory)
 
 
-def _dead_lease(path: Path, patience: float, clock: Callable[[], float] = time.monotonic) -> bytes | None:
-    """The bytes of a lease whose owner is dead, b"" if it is gone; None if the owner lives."""
-    first = _read(path)
-    owner = _parse(first)
+def _is_alive(path: Path, seen: bytes, patience: float, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Whether the owner of a lease that was seen lives; one that gives it back while we watch is gone."""
+    owner = _parse(seen)
     if owner.get("machine") == machine() and isinstance(owner.get("pid"), int):
-        return None if _lives(owner) else first
+        return _lives(owner)
     end = clock() + patience
     while clock() < end:
         time.sleep(min(0.2, patience))
-        if _read(path) != first:
-            return None
-    return first
+        if _read(path) != seen:
+            return path.exists()
+    return False
 
 
 def _remove(path: Path, dead: bytes) -> None:
@@ -205,9 +205,9 @@ def _token(text: bytes) -> str | None:
     return _parse(text).get("token")
 
 
-def _owner(path: Path) -> str:
-    owner = _parse(_read(path))
-    return f"process {owner.get('pid', '?')} on {owner.get('host', 'another machine')}"
+def _owner(path: Path, seen: bytes) -> str:
+    owner = _parse(seen) or _parse(_read(path))  # what was seen may have been half written
+    return f"process {owner['pid']} on {owner['host']}" if {"pid", "host"} <= owner.keys() else "another run"
 
 
 # Processes of this machine ---------------------------------------------------------------------------
