@@ -58,6 +58,7 @@ class Stopwatch:
 def equable_epochs() -> Any:
     from equable.scenarios import make_scenario
     from equable.training import ReplaySettings, SlimResNet18
+    from equable.training.allocator import freed_memory_kept
     from equable.training.images import Images
     from equable.training.networks import build_network
     from equable.training.replay import TaskTrainer
@@ -73,11 +74,12 @@ def equable_epochs() -> Any:
     pictures = Images(images, scenario[0].train)
     trainer = TaskTrainer(network, pictures, scenario, 1, memory, ReplaySettings(batch_size=BATCH), seed=0)
     network.train()
-    while True:
-        start, batches = Stopwatch(), trainer._batches()
-        for rows in batches:
-            trainer._step(rows)
-        yield sum(map(len, batches)), *start.read()
+    with freed_memory_kept():  # as `train_scenario` does
+        while True:
+            start, batches = Stopwatch(), trainer._batches()
+            for rows in batches:
+                trainer._step(rows)
+            yield sum(map(len, batches)), *start.read()
 
 
 def avalanche_epochs() -> Any:

@@ -20,10 +20,11 @@ def assert_as_argmax(labels, table):
     assert confidence.dtype.itemsize == table.dtype.itemsize
 
 
-@pytest.fixture(params=[2, 3, 10])
+@pytest.fixture(params=[2, 3, 10, 64, 101])
 def table(request):
-    """Eighths: nearly every row has ties, and the sums are exact in any precision."""
-    counts = np.random.default_rng(request.param).multinomial(8, [1 / request.param] * request.param, 70_000)
+    """Eighths: nearly every row has ties, and the sums are exact in any precision; several blocks."""
+    k, n = request.param, 700_000 // max(10, request.param)
+    counts = np.random.default_rng(k).multinomial(8, [1 / k] * k, n)
     return counts / 8
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -47,6 +48,16 @@ def bin_sums(confidence: np.ndarray, hit: BoolArray, n_bins: int, strategy: Stra
     return BinSums(count.sum(axis=1), sums.sum(axis=1, dtype=np.float64), count[:, 1].astype(np.float64))
 
 
+def top_label_gaps(y_true: Any, y_prob: Any, n_bins: int) -> FloatArray:
+    """Hits − sum of confidences of the top labels in each equal-width bin: all that the ECE is made of."""
+    require_count(n_bins, "n_bins")
+    gaps = np.zeros(n_bins)
+    for confidence, hit in top_rows(y_true, y_prob):
+        gap = np.subtract(hit, confidence, dtype=np.float64)
+        gaps += np.bincount(_uniform_index(confidence, n_bins), gap, n_bins)
+    return gaps
+
+
 def top_label_sums(y_true: Any, y_prob: Any, n_bins: int, strategy: Strategy) -> BinSums:
     """The sums of the top labels of probabilities; equal-width bins take one pass and little memory."""
     blocks = top_rows(y_true, y_prob)
@@ -84,6 +95,11 @@ def require_count(value: object, name: str, least: int = 1) -> None:
 
 
 def _uniform_index(confidence: np.ndarray, n_bins: int) -> NDArray[np.integer[Any]]:
+    index: NDArray[np.int8]
+    if _product_is_exact(n_bins, confidence.dtype):
+        index = (confidence * confidence.dtype.type(n_bins)).astype(np.int8)
+        index -= (index == n_bins).view(np.int8)  # the last bin is closed
+        return index
     # Only the inner edges are searched: what is below the first or above the last falls in by itself,
     # so the last bin is closed and a confidence of 1 + 1e-16 has a place.
     inner = bin_edges(n_bins, confidence.dtype)[1:-1]
@@ -97,6 +113,22 @@ def _uniform_index(confidence: np.ndarray, n_bins: int) -> NDArray[np.integer[An
             index += above.view(np.int8)
         return index
     return np.searchsorted(inner, confidence.astype(np.float64, copy=False), side="right")
+
+
+@lru_cache
+def _product_is_exact(n_bins: int, dtype: np.dtype[Any]) -> bool:
+    """Whether ⌊n_bins · confidence⌋, rounded as `dtype` rounds it, is the bin of every confidence in [0, 1].
+
+    The product never falls where the confidence rises. So it is enough that each edge lands on its number
+    and the confidence just below stays under it.
+    """
+    if dtype.kind != "f" or n_bins > FEW_BINS:
+        return False
+    edges, numbers = bin_edges(n_bins)[1:].astype(dtype), np.arange(1, n_bins + 1)
+    below = np.nextafter(edges, dtype.type(0))
+    lands = (edges * dtype.type(n_bins)).astype(np.intp) == numbers
+    stays = (below * dtype.type(n_bins)).astype(np.intp) == numbers - 1
+    return bool(np.all(lands & stays))
 
 
 def _quantile_index(confidence: np.ndarray, n_bins: int) -> IntArray:

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray, as_probabilities, row_blocks
-from equable.metrics.bins import BinSums, Strategy, bin_index, bin_sums, require_count, top_label_sums
+from equable.metrics.bins import (
+    BinSums,
+    Strategy,
+    bin_index,
+    bin_sums,
+    require_count,
+    top_label_gaps,
+    top_label_sums,
+)
 from equable.metrics.rows import checked_pair, top_label
 
 # From this many rows a bin's number of hits is as good as Gaussian.
@@ -43,6 +51,8 @@ def expected_calibration_error(
     >>> round(expected_calibration_error([0, 1], [[0.7, 0.3], [0.65, 0.35]]), 12)
     0.475
     """
+    if strategy == "uniform" and not debias:
+        return float(np.sum(np.abs(top_label_gaps(y_true, y_prob, n_bins))) / len(y_prob))
     sums = top_label_sums(y_true, y_prob, n_bins, strategy)
     return _debiased(sums) if debias else _plug_in(sums)
 

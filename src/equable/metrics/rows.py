@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equable.arrays import FloatArray, IntArray, as_labels, as_matrix, as_probabilities, as_vector, row_blocks
+from equable.metrics.turned import Turned, turned_blocks
 
 BoolArray = NDArray[np.bool_]
 
@@ -26,45 +27,41 @@ def checked_pair(y_true: Any, y_prob: Any, name: str = "y_prob") -> tuple[IntArr
 def top_rows(y_true: Any, y_prob: Any) -> Iterator[tuple[np.ndarray, BoolArray]]:
     """Confidence of the rows, and whether their top label is right, in blocks, each checked on the way.
 
-    A block is turned so that each class lies together in memory: sums and maxima over few classes are
-    several times faster that way, and nothing of the size of the input is ever held.
+    Nothing of the size of the input is ever held.
     """
     probabilities = as_matrix(y_prob, "y_prob", min_columns=2, finite=False)
     n_rows, n_classes = probabilities.shape
     labels = as_vector(y_true, "y_true", n_rows)
     blocks = row_blocks(n_rows, n_classes, elements=1 << 18)
-    turned = np.empty((n_classes, blocks[0].stop), np.result_type(probabilities.dtype, np.float32))
-    first = n_classes * np.arange(turned.shape[1])
-    ones = np.ones(n_classes, turned.dtype)
+    first = n_classes * np.arange(blocks[0].stop)
     judged = False
-    for block in blocks:
-        rows = probabilities[block]
-        columns = turned[:, : len(rows)]
-        np.copyto(columns, rows.T)
-        confidence = _largest(columns)
-        if confidence is None or not _near_one(ones @ columns):
+    for block, turned in zip(blocks, turned_blocks(probabilities, blocks), strict=True):
+        rows, own = probabilities[block], labels[block]
+        confidence = _largest(turned)
+        if confidence is None or not _near_one(turned.sums()):
             if not judged:  # once: what looks wrong here is judged by the rule itself, which says what it is
                 as_probabilities(probabilities)
                 judged = True
-            confidence = columns.max(axis=0)
-        own = as_labels(labels[block], len(rows), n_classes, name="y_true")
+            confidence = turned.maxima(turned.values)
+        if own.dtype != np.int64 or own.view(np.uint64).max() >= n_classes:
+            own = as_labels(own, len(rows), n_classes, name="y_true")
         # every place lies inside; "clip" only spares the looking
         hit: BoolArray = rows.ravel().take(first[: len(own)] + own, mode="clip") == confidence
-        if np.count_nonzero(columns == confidence) > len(rows):  # of equal maxima the first counts
-            np.logical_and(hit, columns.argmax(axis=0) == own, out=hit)
+        if turned.count(confidence) > len(rows):  # of equal maxima the first counts
+            np.logical_and(hit, rows.argmax(axis=1) == own, out=hit)
         yield confidence.astype(probabilities.dtype, copy=False), hit
 
 
-def _largest(columns: np.ndarray) -> np.ndarray | None:
+def _largest(turned: Turned) -> np.ndarray | None:
     """The maximum of each row; None where a number is negative, −0.0, NaN or above 1.001.
 
     The bits of positive floats, read as whole numbers, are in the order of the floats, and those of
     negative ones and NaN come after them all: one pass finds the maximum and what does not belong.
     """
-    bits = np.dtype(f"u{columns.itemsize}")
-    top = columns.view(bits).max(axis=0)
-    highest = columns.dtype.type(1.001).view(bits)
-    return top.view(columns.dtype) if top.max() <= highest else None
+    dtype = turned.values.dtype
+    bits = np.dtype(f"u{dtype.itemsize}")
+    top = turned.maxima(turned.values.view(bits))
+    return top.view(dtype) if top.max() <= dtype.type(1.001).view(bits) else None
 
 
 def _near_one(sums: np.ndarray) -> bool:

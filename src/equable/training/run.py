@@ -28,6 +28,7 @@ from equable.outputs import Outputs
 from equable.scenarios.memories import CalibrationBuffer, ReplayMemory
 from equable.scenarios.tasks import Scenario
 from equable.storage import read_sealed, sha256_of, write_npz, write_sealed
+from equable.training.allocator import freed_memory_kept
 from equable.training.checkpoint import load_tensors, load_weights, save_tensors
 from equable.training.collect import collect_tests, collect_validation
 from equable.training.images import Images
@@ -107,7 +108,7 @@ def train_scenario(
     >>> [task["n_seen"] for task in done]
     [2, 4]
     """
-    with _torch_setup(settings):
+    with _torch_setup(settings), freed_memory_kept():
         run = _start(dataset, scenario, network, settings, seed)
         return [
             _do_task(run, index, Path(folder) / f"task-{index}", progress) for index in range(len(scenario))

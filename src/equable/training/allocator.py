@@ -1,0 +1,53 @@
+"""Keep freed memory for the next training step instead of giving it back to the system.
+
+A step makes and frees the activations of a whole network. glibc gives what lies free at the end of its heap
+back at once, and the next step then asks for the same memory page by page: for SlimResNet18 with 128 rows
+17,000 page faults a step, a tenth of its time on a virtual machine. Values do not change. Elsewhere (macOS,
+Windows, musl) nothing is done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# Parameters of mallopt(3); its values are C ints.
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+KEEP_ALL = 2**31 - 1
+# Up to these sizes glibc raises both thresholds by itself; setting one ends that, so they are what is left.
+OWN_TRIM, OWN_MMAP = 64 << 20, 32 << 20
+
+
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Within the block freed memory stays with the process; at its end what is free is given back.
+
+    Examples
+    --------
+    >>> from equable.training.allocator import freed_memory_kept
+    >>> with freed_memory_kept():
+    ...     rows = [bytearray(1 << 20) for _ in range(3)]
+    """
+    libc = _glibc()
+    if libc is None:
+        yield
+        return
+    libc.mallopt(TRIM_THRESHOLD, KEEP_ALL)
+    libc.mallopt(MMAP_THRESHOLD, 1 << 30) or libc.mallopt(MMAP_THRESHOLD, OWN_MMAP)  # older ones allow less
+    try:
+        yield
+    finally:
+        libc.mallopt(TRIM_THRESHOLD, OWN_TRIM)
+        libc.mallopt(MMAP_THRESHOLD, OWN_MMAP)
+        libc.malloc_trim(0)
+
+
+def _glibc() -> Any:
+    try:
+        libc = ctypes.CDLL(None)
+        _ = libc.gnu_get_libc_version, libc.mallopt, libc.malloc_trim
+    except (OSError, AttributeError, TypeError):
+        return None
+    return libc
