@@ -13,7 +13,7 @@ demo: $(VENV)/.demo
 	$(BIN)/equable demo
 
 test: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # Avalanche brings a torchvision that breaks other packages: it has an environment of its own. Where that
 # cannot be made the tests are skipped, with the reason above the last line; a test that fails, fails.

@@ -12,6 +12,8 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from benchmarks import soak
@@ -21,8 +23,8 @@ from equable.benchmark.settings import Config
 
 SETTINGS = [
     "scenario.tasks=2",
-    "training.max_epochs=12",
-    "training.patience=12",
+    "training.max_epochs=4",
+    "training.patience=4",
     "training.batch_size=16",
     "training.memory_size=8",
     "training.threads=1",
@@ -48,17 +50,34 @@ def tiny_config(data: Path, seeds: str = "0,1") -> Config:
 
 
 def train(cell: Cell) -> dict[str, int]:
-    """Train and score one seed; while there is a file ``<folder>.pause``, wait between the two."""
+    """Train and score one seed.
+
+    While there is a file ``<folder>.hold`` it waits after the first epoch of a task, while there is a file
+    ``<folder>.pause`` between training and scoring.
+    """
     from equable.benchmark.score import score_run
     from equable.benchmark.store import RunFolder
     from equable.benchmark.train import load_data, train_seed
+    from equable.training.replay import TaskTrainer
+
+    run_epoch = TaskTrainer.run_epoch
+
+    def run_when_let(trainer: TaskTrainer, bar: Any) -> None:
+        if trainer.progress.epochs:
+            wait_while(cell.path.with_suffix(".hold"))
+        run_epoch(trainer, bar)
 
     config, folder = Config.model_validate_json(cell.settings), RunFolder(cell.path)
-    train_seed(folder, config, load_data(config), cell.seed, threads=1, progress=False)
-    while cell.path.with_suffix(".pause").exists():
-        time.sleep(0.02)
+    with patch.object(TaskTrainer, "run_epoch", run_when_let):
+        train_seed(folder, config, load_data(config), cell.seed, threads=1, progress=False)
+    wait_while(cell.path.with_suffix(".pause"))
     count = score_run(folder, [cell.seed], progress=False)
     return {"made": count.made, "kept": count.kept}
+
+
+def wait_while(path: Path) -> None:
+    while path.exists():
+        time.sleep(0.02)
 
 
 def tell_threads(cell: Cell) -> dict[str, int]:

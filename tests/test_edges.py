@@ -1,6 +1,7 @@
 """What people really hand in: each gets a right answer or an error of equable's, never a silent wrong one."""
 
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -86,8 +87,13 @@ def fit(calibrator, logits=DATA.logits, y=DATA.y, features=DATA.features, tasks=
 
 
 @pytest.fixture(params=CALIBRATORS)
-def calibrator(request):
-    return CALIBRATORS[request.param]
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def calibrator(name):
+    return CALIBRATORS[name]
 
 
 @pytest.fixture(scope="module")
@@ -96,17 +102,17 @@ def fitted():
 
 
 @pytest.mark.parametrize("dress", CLOTHES)
-def test_the_same_numbers_give_the_same_answer(calibrator, dress):
+def test_the_same_numbers_give_the_same_answer(fitted, name, calibrator, dress):
     change = CLOTHES[dress]
-    expected = fit(calibrator).predict_proba(DATA.logits, features=DATA.features, groups=DATA.tasks)
+    expected = fitted[name].predict_proba(DATA.logits, features=DATA.features, groups=DATA.tasks)
     cal = fit(calibrator, *(change(a) for a in (DATA.logits, DATA.y, DATA.features, DATA.tasks)))
     got = cal.predict_proba(change(DATA.logits), features=change(DATA.features), groups=change(DATA.tasks))
     np.testing.assert_allclose(got, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_labels_that_mean_the_same(calibrator, kind):
-    expected = fit(calibrator).predict_proba(DATA.logits, features=DATA.features)
+def test_labels_that_mean_the_same(fitted, name, calibrator, kind):
+    expected = fitted[name].predict_proba(DATA.logits, features=DATA.features)
     got = fit(calibrator, y=LABELS[kind](DATA.y)).predict_proba(DATA.logits, features=DATA.features)
     np.testing.assert_array_equal(got, expected)
 
@@ -182,9 +188,9 @@ BAD_FITS = {
 
 
 @pytest.mark.parametrize("case", BAD_FITS)
-def test_a_bad_fit_is_refused_and_leaves_the_old_one(calibrator, case):
+def test_a_bad_fit_is_refused_and_leaves_the_old_one(fitted, name, case):
     changed, message = BAD_FITS[case]
-    cal = fit(calibrator)
+    cal = deepcopy(fitted[name])
     before = cal.predict_proba(DATA.logits, features=DATA.features)
     words = {"features": DATA.features, "tasks": DATA.tasks, **changed}
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""The claims about real outputs, on the real outputs: 10 draws, both steps, paired."""
+"""The claims about real outputs, on the real outputs: 6 draws, both steps, paired."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def mean(scores, name, measure="average_ece"):
 
 def test_task_pure_batches(file):
     """One test, because its draws are computed once."""
-    pure = {step: task_pure(file, step, 20, range(10), TASK_PURE) for step in STEPS}
+    pure = {step: task_pure(file, step, 20, range(6), TASK_PURE) for step in STEPS}
     for step in STEPS:
         for name in ("DATS", "ARC, plain", "ARC"):
             _, _, high = paired_interval(pure[step][name], pure[step]["RC"], "average_ece")

@@ -1,5 +1,6 @@
 """A tiny run of digits, trained and scored once for the whole folder."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from equable.benchmark.config import load_config
 from equable.benchmark.settings import Config
 from equable.benchmark.store import RunFolder
 from equable.scenarios.datasets import load_dataset
+from equable.storage import write_npz
 
 TINY = [
     "scenario.tasks=[4, 3, 3]",
-    "training.max_epochs=4",
+    "training.max_epochs=2",
     "training.memory_size=20",
     "network.nf=2",
     "score.n_bootstrap=20",
@@ -21,24 +23,44 @@ TINY = [
 
 
 @pytest.fixture(scope="session")
-def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all processes of this test run."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def tiny_config(shared: Path) -> Config:
     """Forty images of each digit: streams are measured row by row on the test set."""
     data = load_dataset("digits")
     rows = np.sort(np.concatenate([np.flatnonzero(data.labels == digit)[:40] for digit in range(10)]))
-    path = tmp_path_factory.mktemp("data") / "few.npz"
-    np.savez(path, train_images=data.images[rows], train_labels=data.labels[rows])
+    path = shared / "few.npz"
+    write_npz(path, {"train_images": data.images[rows], "train_labels": data.labels[rows]})
     return load_config("digits", data=str(path), settings=TINY, seeds="0")
 
 
 @pytest.fixture(scope="session")
-def finished_run(tiny_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run without report. Read it; to change it, take `tiny_run`."""
+def finished_run(tiny_config: Config, shared: Path) -> Path:
+    """A run without report, made by the first who asks. Read it; to change it, take `tiny_run`."""
     pytest.importorskip("torch")
+    from filelock import FileLock
+
     from equable.benchmark.run import run
 
-    folder = tmp_path_factory.mktemp("run") / "tiny"
-    run(tiny_config, folder, report=False, progress=False)
+    folder, done = shared / "tiny", shared / "tiny.done"
+    with FileLock(shared / "tiny.lock"):
+        if not done.exists():
+            run(tiny_config, folder, report=False, progress=False)
+            done.touch()
     return folder
+
+
+@pytest.fixture
+def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have empty figures, which take no time; for tests of everything else."""
+    blank = b'<?xml version="1.0"?><svg width="1pt" height="1pt" viewBox="0 0 1 1"></svg>'
+    monkeypatch.setattr("equable.benchmark.figures.lay_out", lambda plot: plot)
+    monkeypatch.setattr("equable.benchmark.figures.save", lambda figure, kind: blank)
 
 
 @pytest.fixture

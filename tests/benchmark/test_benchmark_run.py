@@ -142,7 +142,7 @@ def test_errors_come_back_from_processes():
         list(run_local(os._exit, [9, 9], jobs=2))
 
 
-def test_report_pieces_are_made_again_alone(tiny_run):
+def test_report_pieces_are_made_again_alone(tiny_run, blank_figures):
     pytest.importorskip("matplotlib")
     page = write_report([tiny_run.path])
     assert page.is_file()

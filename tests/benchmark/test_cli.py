@@ -128,7 +128,7 @@ def test_report(tiny_run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("spelling", ["same", "link", "dots", "grid"])
-def test_a_run_is_reported_once(tmp_path, spelling):
+def test_a_run_is_reported_once(tmp_path, spelling, blank_figures):
     grid = tmp_path / "grid"
     one = make_run(grid / "one")
     (grid / "grid.toml").touch()

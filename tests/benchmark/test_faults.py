@@ -146,6 +146,7 @@ def attendant(folder, seed):
 
 def test_kill_9_of_a_worker_in_the_middle_of_a_task(tmp_path, cluster, config, undisturbed):
     folder = tmp_path / "run"
+    folder.with_suffix(".hold").touch()
     driver = drive(folder, config, cluster.address)
     until(lambda: list(folder.glob("seed-0/task-*/epoch.safetensors")), driver)
     second = drive(folder, config, cluster.address)  # a second run on the folder is refused, and does no harm
@@ -153,6 +154,7 @@ def test_kill_9_of_a_worker_in_the_middle_of_a_task(tmp_path, cluster, config, u
     assert second.returncode != 0
     worker, kept = attendant(folder, 0), finished_pieces(folder)
     kill(worker)
+    folder.with_suffix(".hold").unlink()
     outcomes = finish(driver)
     assert [outcomes[seed]["state"] for seed in (0, 1)] == ["done", "done"]
     assert outcomes[0]["deaths"] == 1

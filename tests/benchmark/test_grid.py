@@ -221,7 +221,7 @@ def test_status_of_a_finished_run(tiny_run, tmp_path):
     assert call("status", tmp_path).exit_code == 1
 
 
-def test_the_report_of_a_grid_has_every_run(tmp_path):
+def test_the_report_of_a_grid_has_every_run(tmp_path, blank_figures):
     pytest.importorskip("matplotlib")
     for dataset, backbone in (("A", "resnet32"), ("A", "slim_resnet18"), ("B", "resnet32")):
         make_run(tmp_path / f"{dataset}-{backbone}", name=dataset, backbone=backbone)

@@ -70,7 +70,7 @@ def settings_of(file, **table):
     return read({"mine": {"calibrator": f"{file}:Half", **table}}, file.parent)["mine"]
 
 
-def test_the_page_is_true(tiny_run, tmp_path, monkeypatch):
+def test_the_page_is_true(tiny_run, tmp_path, monkeypatch, blank_figures):
     """The file that the how-to page shows, run with the page's own command on a tiny run."""
     text = PAGE.read_text(encoding="utf-8")
     (tmp_path / "my_method.py").write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])

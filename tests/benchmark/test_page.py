@@ -150,7 +150,7 @@ def test_a_lost_or_damaged_piece_is_made_again_alone(folder, name):
     assert {p: p.stat().st_mtime_ns for p in times} == times
 
 
-def test_new_scores_make_a_new_report_and_old_pieces_go(tmp_path):
+def test_new_scores_make_a_new_report_and_old_pieces_go(tmp_path, blank_figures):
     folder = make_run(tmp_path / "run", seeds=(0,), tasks=1)
     (folder / "tables").mkdir()
     (folder / "tables" / "mine.md").write_text("kept")

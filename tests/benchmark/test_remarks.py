@@ -108,7 +108,7 @@ def test_arc_is_spoken_of_where_another_is_best(tmp_path):
     assert [sentence.split()[0] for sentence in summarise(run)[:2]] == ["DATS", "ARC"]
 
 
-def test_page_says_it_all(folder):
+def test_page_says_it_all(folder, blank_figures):
     plant_beliefs(folder)
     text = write_report([folder]).read_text(encoding="utf-8")
     assert "What ARC believed" in text

@@ -14,7 +14,7 @@ def names_in(page: Path) -> set[str]:
         return {line["run"] for line in csv.DictReader(lines)}
 
 
-def test_runs_of_one_folder_name_keep_apart_and_a_new_name_renews_the_report(tmp_path):
+def test_runs_of_one_folder_name_keep_apart_and_a_new_name_renews_the_report(tmp_path, blank_figures):
     pytest.importorskip("matplotlib")
     one, two = (make_run(tmp_path / name / "x") for name in ("a", "b"))
     page = write_report([one, two], tmp_path / "out")

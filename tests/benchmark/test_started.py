@@ -20,7 +20,7 @@ EDITS = {
     "score.n_bins": ("n_bins = 10", "n_bins = 15"),
     "score.n_bootstrap": ("n_bootstrap = 20", "n_bootstrap = 30"),
     "training.calibration_percent": ("calibration_percent = 100.0", "calibration_percent = 50.0"),
-    "training.max_epochs": ("max_epochs = 4", "max_epochs = 5"),
+    "training.max_epochs": ("max_epochs = 2", "max_epochs = 5"),
     "scenario.order": ('order = "random"', 'order = "size"'),
     "network.nf": ("nf = 2", "nf = 3"),
 }
@@ -107,11 +107,11 @@ def test_what_leaves_the_experiment_alone_is_accepted(tiny_run, tiny_config, kin
 
 
 def test_a_deleted_line_is_an_edit_too(tiny_run):
-    edit(tiny_run, "max_epochs = 4", "")
-    with pytest.raises(ConfigError, match=r"training\.max_epochs: 4 → 50 \(started with → now\)"):
+    edit(tiny_run, "max_epochs = 2", "")
+    with pytest.raises(ConfigError, match=r"training\.max_epochs: 2 → 50 \(started with → now\)"):
         open_run(tiny_run.path)
     edit_back = tiny_run.config_path.read_text().replace("n_bins = 10\n", "")
-    tiny_run.config_path.write_text(edit_back.replace("[training]\n", "[training]\nmax_epochs = 4\n"))
+    tiny_run.config_path.write_text(edit_back.replace("[training]\n", "[training]\nmax_epochs = 2\n"))
     assert open_run(tiny_run.path).config().score.n_bins == 10  # the default's own value
 
 

@@ -2,8 +2,9 @@
 
 A step makes and frees the activations of a whole network. glibc gives what lies free at the end of its heap
 back at once, and the next step then asks for the same memory page by page: for SlimResNet18 with 128 rows
-17,000 page faults a step, a tenth of its time on a virtual machine. Values do not change. Elsewhere (macOS,
-Windows, musl) nothing is done.
+17,000 page faults a step, up to a tenth of its time on a virtual machine. Values do not change. In threads
+other than the main one glibc gives part of it back all the same. Elsewhere (macOS, Windows, musl) nothing
+is done.
 """
 
 from __future__ import annotations
