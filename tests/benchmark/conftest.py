@@ -2,7 +2,9 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,19 +42,28 @@ def tiny_config(shared: Path) -> Config:
 
 
 @pytest.fixture(scope="session")
-def finished_run(tiny_config: Config, shared: Path) -> Path:
-    """A run without report, made by the first who asks. Read it; to change it, take `tiny_run`."""
-    pytest.importorskip("torch")
-    from filelock import FileLock
+def made_once(shared: Path) -> Callable[[str, Callable[[Path], object]], Path]:
+    """``made_once(name, make)`` is a folder that the first who asks has made, for all processes to read."""
+    filelock = pytest.importorskip("filelock")
 
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with filelock.FileLock(shared / f"{name}.lock"):
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def finished_run(tiny_config: Config, made_once: Any) -> Path:
+    """A run without report. Read it; to change it, take `tiny_run`."""
+    pytest.importorskip("torch")
     from equable.benchmark.run import run
 
-    folder, done = shared / "tiny", shared / "tiny.done"
-    with FileLock(shared / "tiny.lock"):
-        if not done.exists():
-            run(tiny_config, folder, report=False, progress=False)
-            done.touch()
-    return folder
+    return made_once("tiny", lambda folder: run(tiny_config, folder, report=False, progress=False))
 
 
 @pytest.fixture

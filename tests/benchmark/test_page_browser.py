@@ -46,13 +46,18 @@ def browser(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    root = tmp_path_factory.mktemp("browser")
+def pages(made_once):
+    root = made_once("browser", write_pages)
+    return {"run": root / "one" / "report.html", "comparison": root / "both" / "report.html"}
+
+
+def write_pages(root):
     name = "A-data-set-whose-name-is-much-too-long-and-has-no-space-to-break-it-anywhere"
     one = make_run(root / "one", name=name, paper="cifar10", tasks=5, seeds=(0,))
     plant_regimes(one, seeds=(0,))
     two = make_run(root / "two", name="Two", tasks=2, seeds=(0,))
-    return {"run": write_report([one]), "comparison": write_report([one, two], root / "both")}
+    write_report([one])
+    write_report([one, two], root / "both")
 
 
 def show(browser, path, width=1400, scheme="light"):
