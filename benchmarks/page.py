@@ -89,8 +89,9 @@ def ece(results: Results) -> str:
     text = (
         f"## ECE and its bootstrap\n\n{found['rows']:,} rows × {found['classes']} classes, float32, 15 bins. "
         f"The bootstrap has {found['replicates']:,} replicates, for equable paired over probabilities before and after; of the peers two were timed and multiplied. Memory "
-        "is the peak above what was there before the call, as a multiple of the input. Of equable's ECE a third is "
-        "turning the rows so that each class lies together, a quarter the bins; each number is read once.\n\n"
+        "is the peak above what was there before the call, as a multiple of the input. Of equable's ECE a quarter is "
+        "turning the rows so that each class lies together, a quarter sums and maxima over the classes, an eighth "
+        "looking for ties, a fifth the bins; the input is read once, in blocks.\n\n"
     )
     rows = []
     for what, label in (("ece", "ECE"), ("bootstrap", "bootstrap")):
@@ -247,7 +248,9 @@ def replay_training(results: Results) -> str:
         f"## Replay training\n\nImages per second, {results['network']}, {results['batch']} rows a step, against "
         "Avalanche's Replay strategy; `processor` counts CPU seconds, which other programs hardly touch. Both train "
         "the same modules, and four fifths of a step are the convolutions of the same library: what equable gains "
-        "is their layout in memory (channels last) and a loop with nothing else in it.\n\n"
+        "is their layout in memory (channels last), memory that stays with the process from step to step, and a loop "
+        "with nothing else in it. With two threads the convolutions gain from the second, but torch's batch norm for "
+        "that layout does not.\n\n"
         + table(["threads, clock", "equable", "Avalanche", "ratio", "goal"], rows)
         + f"{missing}\n*{results['date']}, {results['hardware']}; {', '.join(sorted(packages))}.*\n"
     )

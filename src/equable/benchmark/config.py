@@ -42,6 +42,22 @@ class Layer:
     methods: Mapping[str, MethodSettings] = field(default_factory=dict)  # of the user's own
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Where a run is asked for, as a complaint about its preset or its data names it."""
+
+    place: str = ""
+    data: str = "--data"
+    give_data: str = "--data PATH"
+
+    def of(self, what: str) -> str:
+        """Something that is said at this place."""
+        return f"{self.place}: {what}" if self.place else what
+
+
+ON_THE_COMMAND_LINE = Asked()
+
+
 def load_config(
     what: str,
     *,
@@ -51,6 +67,7 @@ def load_config(
     seeds: str | None = None,
     methods: Sequence[str] = (),
     layers: Sequence[Layer] = (),
+    asked: Asked = ON_THE_COMMAND_LINE,
 ) -> Config:
     """Settings of a preset or a TOML file, changed by the command line's words.
 
@@ -65,6 +82,7 @@ def load_config(
     seeds : ``"0,1,2"`` or ``"0-9"``.
     methods : ``"[NAME=]FILE.py:CLASS"``, methods of one's own (`equable.benchmark.own`).
     layers : settings between `what` and the command line's words, such as a grid's.
+    asked : where `what` and `data` were said.
 
     Examples
     --------
@@ -77,13 +95,14 @@ def load_config(
     ...
     equable.errors.ConfigError: --set: unknown key training.lr
     """
-    base = _base_layer(what)
+    base = _base_layer(what, asked)
     layers = [_default_layer(), base, *layers]
     words: dict[str, Any] = {}
     if data is not None:
-        words["--data"] = {"data.source": _located(data, Path.cwd())}
-        if base.values.get("data.source", "") not in ("", _known_name(words["--data"]["data.source"])):
-            words["--data"]["name"] = Path(data).stem
+        source = _located(data, Path.cwd())
+        words[asked.data] = {"data.source": source}
+        if base.values.get("data.source", "") not in ("", _known_name(source)):
+            words[asked.data]["name"] = Path(data).stem
     if data_dir is not None:
         words["--data-dir"] = {"data.data_dir": absolute(data_dir, Path.cwd(), "--data-dir")}
     if seeds is not None:
@@ -94,7 +113,9 @@ def load_config(
     config = _build(layers)
     config = config.with_methods(as_they_are(config.methods))
     check_methods(config.methods)
-    _check_data(config, _origins(layers), base.where)
+    if not config.data.source:
+        raise ConfigError(f"{base.where}: data.source must name the data; give {asked.give_data}")
+    _check_data(config, _origins(layers))
     return _without_paper(config, base)
 
 
@@ -160,17 +181,16 @@ def _default_layer() -> Layer:
     return Layer("default.toml", flatten(parse_toml(read_preset("default"), "default.toml")))
 
 
-def _base_layer(what: str) -> Layer:
+def _base_layer(what: str, asked: Asked) -> Layer:
     if what in PRESETS:
-        return Layer(f"preset {what}", flatten(parse_toml(read_preset(what), f"preset {what}")))
+        return Layer(asked.of(f"preset {what}"), flatten(parse_toml(read_preset(what), f"preset {what}")))
     path = Path(what).expanduser()
     if path.suffix != ".toml":
         close = difflib.get_close_matches(what, PRESETS, n=1)
         hint = f". Did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(
-            f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file; got {what!r}{hint}"
-        )
-    layer = _file_layer(path, what)
+        rule = f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file"
+        raise ConfigError(asked.of(f"{rule}; got {what!r}{hint}"))
+    layer = _file_layer(path, asked.of(what))
     values = dict(layer.values)
     if isinstance(values.get("data.source"), str) and values["data.source"]:
         values["data.source"] = _located(values["data.source"], path.resolve().parent)
@@ -178,18 +198,18 @@ def _base_layer(what: str) -> Layer:
 
 
 def _file_layer(path: Path, where: str) -> Layer:
-    tables = parse_toml(_read(path), where)
+    tables = parse_toml(_read(path, where), where)
     is_run = path.with_name("environment.json").exists()
     start = None if is_run else path.resolve().parent
     methods = read_methods(tables.pop("methods", {}), where, start)
     return Layer(where, flatten(tables), methods)
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, where: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} must be a readable TOML file: {error}") from error
+        raise ConfigError(f"{where} must be a readable TOML file: {error}") from error
 
 
 def _located(source: str, start: Path) -> str:
@@ -262,13 +282,11 @@ def _check_values(config: Config, origins: Mapping[str, str]) -> None:
     _require(abs(sum(shares) - 1) < 1e-9, origins, "scenario.fractions", "sum to 1", shares)
 
 
-def _check_data(config: Config, origins: Mapping[str, str], what: str) -> None:
+def _check_data(config: Config, origins: Mapping[str, str]) -> None:
     """The data is there, and where its classes are known, they suit the tasks."""
     from equable.scenarios.datasets import DATASETS
 
     source = config.data.source
-    if not source:
-        raise ConfigError(f"{what}: data.source must name the data; give --data PATH")
     if source in DATASETS:
         check_classes(config, DATASETS[source].classes, origins)
     rule = f"be an existing file or folder, or one of {', '.join(DATASETS)}"

@@ -19,15 +19,14 @@ Each (dataset, backbone) is a run with a folder of its own, each seed of it a ce
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from equable.benchmark.config import PRESETS, Layer, load_config, parse_seeds, set_layer
+from equable.benchmark.config import PRESETS, Asked, Layer, load_config, parse_seeds, set_layer
 from equable.benchmark.own import read_methods
 from equable.benchmark.settings import COUNT, SEED, Config
 from equable.benchmark.store import require_empty
@@ -112,16 +111,17 @@ def load_grid(
     runs: dict[str, Config] = {}
     backbones: list[GridBackbone | None] = [*grid.backbones] or [None]
     for number, dataset in enumerate(grid.datasets, 1):
+        where = f"{path}: grid.datasets[{number}]"
         for backbone in backbones:
             layers = [shared, *([_network(path, backbone)] if backbone else [])]
-            with _placed(f"{path}: grid.datasets[{number}]", dataset):
-                config = load_config(
-                    dataset.preset,
-                    data=dataset.data or None,
-                    data_dir=data_dir,
-                    settings=settings,
-                    layers=layers,
-                ).with_seeds(grid.seeds)
+            config = load_config(
+                dataset.preset,
+                data=dataset.data or None,
+                data_dir=data_dir,
+                settings=settings,
+                layers=layers,
+                asked=Asked(where, where, "{ preset = …, data = PATH }"),
+            ).with_seeds(grid.seeds)
             name = f"{dataset.name}-{backbone.label if backbone else config.network.name}"
             if name in runs:
                 raise ConfigError(f"{path}: grid must name each run once; {name} comes twice")
@@ -209,20 +209,6 @@ def _located(grid: GridSettings, path: Path) -> GridSettings:
         for d in grid.datasets
     ]
     return grid.model_copy(update={"datasets": datasets})
-
-
-@contextmanager
-def _placed(where: str, dataset: GridDataset) -> Iterator[None]:
-    """Say of a complaint about this dataset's entry where it stands; others name their own place."""
-    try:
-        yield
-    except ConfigError as error:
-        text = str(error)
-        if not text.startswith(("a run must be", "--data:", dataset.preset, f"preset {dataset.preset}:")):
-            raise
-        # what an option would be called is a key here
-        text = text.removeprefix("--data: ").replace("give --data PATH", "give { preset = …, data = PATH }")
-        raise ConfigError(f"{where}: {text}") from None
 
 
 def _network(path: Path, backbone: GridBackbone) -> Layer:
