@@ -48,14 +48,18 @@ def bin_sums(confidence: np.ndarray, hit: BoolArray, n_bins: int, strategy: Stra
     return BinSums(count.sum(axis=1), sums.sum(axis=1, dtype=np.float64), count[:, 1].astype(np.float64))
 
 
-def top_label_gaps(y_true: Any, y_prob: Any, n_bins: int) -> FloatArray:
-    """Hits − sum of confidences of the top labels in each equal-width bin: all that the ECE is made of."""
+def top_label_gaps(y_true: Any, y_prob: Any, n_bins: int) -> tuple[FloatArray, int]:
+    """Hits − sum of confidences of the top labels in each equal-width bin, and the number of rows.
+
+    That is all the ECE is made of.
+    """
     require_count(n_bins, "n_bins")
-    gaps = np.zeros(n_bins)
+    gaps, n_rows = np.zeros(n_bins), 0
     for confidence, hit in top_rows(y_true, y_prob):
+        n_rows += len(hit)
         gap = np.subtract(hit, confidence, dtype=np.float64)
         gaps += np.bincount(_uniform_index(confidence, n_bins), gap, n_bins)
-    return gaps
+    return gaps, n_rows
 
 
 def top_label_sums(y_true: Any, y_prob: Any, n_bins: int, strategy: Strategy) -> BinSums:

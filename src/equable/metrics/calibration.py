@@ -52,7 +52,8 @@ def expected_calibration_error(
     0.475
     """
     if strategy == "uniform" and not debias:
-        return float(np.sum(np.abs(top_label_gaps(y_true, y_prob, n_bins))) / len(y_prob))
+        gaps, n_rows = top_label_gaps(y_true, y_prob, n_bins)
+        return float(np.sum(np.abs(gaps)) / n_rows)
     sums = top_label_sums(y_true, y_prob, n_bins, strategy)
     return _debiased(sums) if debias else _plug_in(sums)
 
