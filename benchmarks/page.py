@@ -232,7 +232,7 @@ def replay_training(results: Results) -> str:
                 ratio = found.get(f"{clock}_ratio")
                 rows.append(
                     [
-                        f"{found['threads']}, {clock}",
+                        f"{found['side']} × {found['side']}, {found['threads']}, {clock}",
                         rates.get("equable", "–"),
                         rates.get("avalanche", "–"),
                         spread(ratio),
@@ -251,7 +251,7 @@ def replay_training(results: Results) -> str:
         "is their layout in memory (channels last), memory that stays with the process from step to step, and a loop "
         "with nothing else in it. With two threads the convolutions gain from the second, but torch's batch norm for "
         "that layout does not.\n\n"
-        + table(["threads, clock", "equable", "Avalanche", "ratio", "goal"], rows)
+        + table(["image, threads, clock", "equable", "Avalanche", "ratio", "goal"], rows)
         + f"{missing}\n*{results['date']}, {results['hardware']}; {', '.join(sorted(packages))}.*\n"
     )
 

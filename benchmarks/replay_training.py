@@ -2,15 +2,17 @@
 
     python -m benchmarks.replay_training [threads …]
 
-Both train equable's SlimResNet18 (nf = 20) on the same 28 × 28 × 3 images, 64 new and 64 replayed rows a
-step, plain SGD, in processes of their own that take turns. Only the steps of an epoch are timed: what either
-does before and after (loaders, memory, batch norm, scores) is left out. Avalanche gets its rows normalised
-and neither metrics nor loggers. Beside the wall clock stands the processor's: other programs hardly touch it,
-and with one thread it shows what an idle machine would. Results go to ``results/replay_training.json``.
+Both train equable's SlimResNet18 (nf = 20) on the same images, 28 × 28 as MedMNIST's and 32 × 32 as CIFAR's,
+64 new and 64 replayed rows a step, plain SGD, in processes of their own that take turns. Only the steps of an
+epoch are timed: what either does before and after (loaders, memory, batch norm, scores) is left out; so are
+metrics and loggers of Avalanche, which gets its rows normalised. Beside the wall clock stands the
+processor's: other programs hardly touch it, and with one thread it shows what an idle machine would. Results go to
+``results/replay_training.json``.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -30,15 +32,16 @@ from equable.storage import write_json
 ROOT = Path(__file__).parents[1]
 RESULT = Path(__file__).parent / "results" / "replay_training.json"
 ENVIRONMENT = Path(".venv-avalanche")
-SIDE, BATCH, MEMORY, CURRENT, TURNS = 28, 64, 192, 256, 8
+SIDES = (28, 32)
+BATCH, MEMORY, CURRENT, TURNS = 64, 192, 256, 8
 GOAL = 1.5
 
 
-def data() -> tuple[np.ndarray, np.ndarray]:
+def data(side: int) -> tuple[np.ndarray, np.ndarray]:
     """uint8 images and labels of two tasks of two classes; the second is the one that is timed."""
     rng = np.random.default_rng(0)
     labels = np.concatenate([np.repeat([0, 1], MEMORY), np.repeat([2, 3], CURRENT // 2)])
-    return rng.integers(0, 256, (len(labels), SIDE, SIDE, 3), dtype=np.uint8), labels
+    return rng.integers(0, 256, (len(labels), side, side, 3), dtype=np.uint8), labels
 
 
 class Stopwatch:
@@ -55,7 +58,7 @@ class Stopwatch:
 # The contestants: a generator that gives (images, wall seconds, processor seconds) of one epoch at a time
 
 
-def equable_epochs() -> Any:
+def equable_epochs(side: int) -> Any:
     from equable.scenarios import make_scenario
     from equable.training import ReplaySettings, SlimResNet18
     from equable.training.allocator import freed_memory_kept
@@ -63,7 +66,7 @@ def equable_epochs() -> Any:
     from equable.training.networks import build_network
     from equable.training.replay import TaskTrainer
 
-    images, labels = data()
+    images, labels = data(side)
     # A scenario asks for validation and test rows: each class is given one more of both, never trained on.
     extra = np.repeat(np.arange(4), 2)
     images, labels = np.concatenate([images, images[:8]]), np.concatenate([labels, extra])
@@ -82,7 +85,7 @@ def equable_epochs() -> Any:
             yield sum(map(len, batches)), *start.read()
 
 
-def avalanche_epochs() -> Any:
+def avalanche_epochs(side: int) -> Any:
     from benchmarks.avalanche_import import import_avalanche
 
     import_avalanche()
@@ -111,12 +114,12 @@ def avalanche_epochs() -> Any:
         def after_training_epoch(self, strategy: Any, **_: Any) -> None:
             self.seconds = self.start.read()
 
-    images, labels = data()
+    images, labels = data(side)
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float().sub(127.5).div(73.9).contiguous()
     rows = TensorDataset(x, torch.from_numpy(labels))
     rows.targets = labels.tolist()  # type: ignore[attr-defined]
     benchmark = nc_benchmark(rows, rows, n_experiences=2, task_labels=False, fixed_class_order=[0, 1, 2, 3])
-    model, clock = Logits(4, (SIDE, SIDE, 3)), Clock()
+    model, clock = Logits(4, images.shape[1:]), Clock()
     strategy = Replay(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
@@ -137,7 +140,7 @@ CONTESTANTS = {"equable": equable_epochs, "avalanche": avalanche_epochs}
 PACKAGES = {"equable": ("equable", "torch", "numpy"), "avalanche": ("avalanche-lib", "torch", "numpy")}
 
 
-def work(name: str, threads: int) -> None:
+def work(name: str, side: int, threads: int) -> None:
     """Answer each line of the input with one epoch, as JSON; the first answer tells the versions."""
     import warnings
 
@@ -148,7 +151,7 @@ def work(name: str, threads: int) -> None:
     torch.manual_seed(0)
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints stays out of the answers
     print(json.dumps({package: version(package) for package in PACKAGES[name]}), file=answers, flush=True)
-    epochs = CONTESTANTS[name]()
+    epochs = CONTESTANTS[name](side)
     for _ in sys.stdin:
         print(json.dumps(next(epochs)), file=answers, flush=True)
 
@@ -159,9 +162,9 @@ def work(name: str, threads: int) -> None:
 class Worker:
     """A contestant in its own process and environment."""
 
-    def __init__(self, name: str, python: str, threads: int) -> None:
+    def __init__(self, name: str, python: str, side: int, threads: int) -> None:
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks.replay_training", "work", name, str(threads)],
+            [python, "-m", "benchmarks.replay_training", "work", name, str(side), str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
         )  # fmt: skip
@@ -192,9 +195,9 @@ class Worker:
         self.process.wait()
 
 
-def measure(threads: int, pythons: dict[str, str]) -> dict[str, Any]:
+def measure(side: int, threads: int, pythons: dict[str, str]) -> dict[str, Any]:
     """Images per second of each turn; contestants alternate, and who goes first alternates too."""
-    workers = {name: Worker(name, python, threads) for name, python in pythons.items()}
+    workers = {name: Worker(name, python, side, threads) for name, python in pythons.items()}
     try:
         counts = {name: worker.epoch()[0] for name, worker in workers.items()}  # warm-up
         turns: dict[str, list[tuple[int, float, float]]] = {name: [] for name in workers}
@@ -209,6 +212,7 @@ def measure(threads: int, pythons: dict[str, str]) -> dict[str, Any]:
         for name, found in turns.items()
     }
     result = {
+        "side": side,
         "threads": threads,
         "images_per_turn": counts,
         "versions": {n: w.versions for n, w in workers.items()},
@@ -241,19 +245,18 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "hardware": cpu_name(),
         "python": platform.python_version(),
-        "network": "SlimResNet18, nf = 20, 28 × 28 × 3",
+        "network": "SlimResNet18, nf = 20",
         "batch": f"{BATCH} new + {BATCH} replayed",
         "goal": GOAL,
         "missing": {} if python else {"avalanche-lib": reason},
         "results": [],
     }
-    for threads in thread_counts:
-        result = measure(threads, pythons)
+    for side, threads in itertools.product(SIDES, thread_counts):
+        result = measure(side, threads, pythons)
         for kind in ("wall", "processor"):
             middle = {name: round(float(np.median(rates))) for name, rates in result[kind].items()}
-            print(
-                f"{threads} threads, {kind} clock: {middle}, ratio {result.get(f'{kind}_ratio')}", flush=True
-            )
+            ratio = result.get(f"{kind}_ratio")
+            print(f"{side} × {side}, {threads} threads, {kind} clock: {middle}, ratio {ratio}", flush=True)
         facts["results"].append(result)
         write_json(RESULT, facts)  # at once: a run that is cut short leaves what it has measured
     return facts
@@ -261,6 +264,6 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["work"]:
-        work(sys.argv[2], int(sys.argv[3]))
+        work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
         main([int(argument) for argument in sys.argv[1:]] or [1, 2])

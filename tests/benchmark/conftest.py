@@ -1,6 +1,5 @@
 """A tiny run of digits, trained and scored once for the whole folder."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from equable.benchmark.config import load_config
 from equable.benchmark.settings import Config
@@ -25,10 +25,10 @@ TINY = [
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of all processes of this test run."""
     own = tmp_path_factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    return own.parent if hasattr(request.config, "workerinput") else own
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +44,10 @@ def tiny_config(shared: Path) -> Config:
 @pytest.fixture(scope="session")
 def made_once(shared: Path) -> Callable[[str, Callable[[Path], object]], Path]:
     """``made_once(name, make)`` is a folder that the first who asks has made, for all processes to read."""
-    filelock = pytest.importorskip("filelock")
 
     def made(name: str, make: Callable[[Path], object]) -> Path:
         folder, done = shared / name, shared / f"{name}.done"
-        with filelock.FileLock(shared / f"{name}.lock"):
+        with FileLock(shared / f"{name}.lock"):
             if not done.exists():
                 make(folder)
                 done.touch()

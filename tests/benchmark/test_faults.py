@@ -146,15 +146,14 @@ def attendant(folder, seed):
 
 def test_kill_9_of_a_worker_in_the_middle_of_a_task(tmp_path, cluster, config, undisturbed):
     folder = tmp_path / "run"
-    folder.with_suffix(".hold").touch()
-    driver = drive(folder, config, cluster.address)
-    until(lambda: list(folder.glob("seed-0/task-*/epoch.safetensors")), driver)
-    second = drive(folder, config, cluster.address)  # a second run on the folder is refused, and does no harm
-    assert "must be free" in second.communicate(timeout=120)[1]
-    assert second.returncode != 0
-    worker, kept = attendant(folder, 0), finished_pieces(folder)
-    kill(worker)
-    folder.with_suffix(".hold").unlink()
+    with held(folder):
+        driver = drive(folder, config, cluster.address)
+        until(lambda: list(folder.glob("seed-0/task-*/epoch.safetensors")), driver)
+        second = drive(folder, config, cluster.address)  # a second run is refused, and does no harm
+        assert "must be free" in second.communicate(timeout=120)[1]
+        assert second.returncode != 0
+        worker, kept = attendant(folder, 0), finished_pieces(folder)
+        kill(worker)
     outcomes = finish(driver)
     assert [outcomes[seed]["state"] for seed in (0, 1)] == ["done", "done"]
     assert outcomes[0]["deaths"] == 1
@@ -228,6 +227,16 @@ def test_a_full_disk(tmp_path, cluster, config, undisturbed):
         kept = finished_pieces(folder)
         assert finish(drive(folder, config, cluster.address, seeds="0"))[0]["state"] == "done"
         assert_undisturbed(folder, undisturbed, kept, [0])
+
+
+@contextmanager
+def held(folder):
+    """Within the block cells wait after the first epoch of a task."""
+    folder.with_suffix(".hold").touch()
+    try:
+        yield
+    finally:
+        folder.with_suffix(".hold").unlink()
 
 
 def paused(folder):
@@ -335,9 +344,10 @@ def test_a_damaged_checkpoint(tmp_path, config, undisturbed, monkeypatch, damage
 def test_the_clock_jumps(tmp_path, cluster, config, undisturbed):
     """A day ahead and two days back, for scheduler, workers and cells, while they work."""
     folder = paused(tmp_path / "run")
-    driver = drive(folder, config, cluster.address, seeds="0")
-    until(lambda: list(folder.glob("seed-0/task-0/*.safetensors")), driver)
-    (cluster.folder / "clock").write_text("86400")
+    with held(folder):
+        driver = drive(folder, config, cluster.address, seeds="0")
+        until(lambda: list(folder.glob("seed-0/task-0/*.safetensors")), driver)
+        (cluster.folder / "clock").write_text("86400")
     until(lambda: (folder / "seed-0/task-1/done.json").exists(), driver)
     kept = finished_pieces(folder)
     (cluster.folder / "clock").write_text("-172800")

@@ -12,7 +12,7 @@ import pytest
 from equable.benchmark import lock
 from equable.benchmark.lock import LOCK, hold, holds, machine, started
 from equable.errors import LockedError
-from equable.storage import write_json
+from equable.storage import write_json, write_text
 
 
 def write_lease(folder, **changes):
@@ -90,15 +90,62 @@ def test_on_another_machine_a_lease_that_moves_is_alive(tmp_path):
 def test_a_lease_that_is_given_back_while_it_is_watched_is_free(tmp_path):
     write_lease(tmp_path)
     threading.Timer(0.05, (tmp_path / LOCK).unlink).start()
+    begin = time.monotonic()
     with hold([tmp_path], patience=60) as lease:
         assert holds(tmp_path, lease.token)
+    assert time.monotonic() - begin < 30
 
 
-def test_an_owner_that_cannot_be_read_has_no_name(tmp_path):
-    (tmp_path / LOCK).write_text("{")
-    threading.Timer(0.05, (tmp_path / LOCK).write_text, ["{}"]).start()
-    with pytest.raises(LockedError, match="free; another run works in it"), hold([tmp_path], patience=60):
+def test_a_lease_that_is_given_back_before_it_is_read_is_free_at_once(tmp_path, monkeypatch):
+    write_lease(tmp_path)
+    read = lock._read
+
+    def too_late(path):
+        path.unlink(missing_ok=True)
+        return read(path)
+
+    monkeypatch.setattr(lock, "_read", too_late)
+    begin = time.monotonic()
+    with hold([tmp_path], patience=60):
+        monkeypatch.undo()
+    assert time.monotonic() - begin < 30
+
+
+def test_who_was_quicker_keeps_the_lease(tmp_path):
+    """The lease that was watched is gone, and another's stands in its place: it is not moved aside."""
+    write_lease(tmp_path, token="quicker")
+    lock._remove(tmp_path / LOCK, b"the dead one")
+    assert holds(tmp_path, "quicker")
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_lease_that_may_not_be_read_is_alive(tmp_path, monkeypatch):
+    write_lease(tmp_path)
+    before = (tmp_path / LOCK).read_bytes()
+    monkeypatch.setattr(lock, "_read", lambda path: None)
+    with pytest.raises(LockedError, match="free; another run works in it"), hold([tmp_path], patience=0.1):
         pass
+    assert (tmp_path / LOCK).read_bytes() == before
+
+
+def test_an_owner_that_cannot_be_understood_has_no_name(tmp_path):
+    end = threading.Event()
+
+    def scribble():
+        n = 0
+        while not end.wait(0.02):
+            n += 1
+            write_text(tmp_path / LOCK, "{" * n)
+
+    write_text(tmp_path / LOCK, "{")
+    thread = threading.Thread(target=scribble)
+    thread.start()
+    try:
+        with pytest.raises(LockedError, match="free; another run works in it"), hold([tmp_path], patience=60):
+            pass
+    finally:
+        end.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]"])

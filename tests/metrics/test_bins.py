@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from equable.errors import InputError
+from equable.metrics import classwise_ece, expected_calibration_error, maximum_calibration_error
 from equable.metrics.bins import bin_edges, bin_index
 
 confidences = hnp.arrays(np.float64, st.integers(1, 60), elements=st.floats(0, 1))
@@ -17,6 +18,16 @@ def test_an_edge_opens_its_bin_and_one_closes_the_last(n_bins, dtype):
     below = np.nextafter(edges[1:], dtype(0))
     assert bin_index(edges, n_bins).tolist() == [*range(n_bins), n_bins - 1]
     assert bin_index(below, n_bins).tolist() == [*range(n_bins)]
+
+
+@pytest.mark.parametrize("n_bins", [np.int8(127), np.uint8(255), np.int16(300)])
+def test_small_integers_as_numbers_of_bins_do_not_overflow(n_bins):
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 500)
+    y = np.zeros(500, dtype=int)
+    for metric in (expected_calibration_error, classwise_ece, maximum_calibration_error):
+        for strategy in ("uniform", "quantile"):
+            found, expected = (metric(y, p, n_bins=n, strategy=strategy) for n in (n_bins, int(n_bins)))
+            assert found == expected
 
 
 def test_edges_are_the_nearest_floats():

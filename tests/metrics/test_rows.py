@@ -23,8 +23,8 @@ def assert_as_argmax(labels, table):
 @pytest.fixture(params=[2, 3, 10, 64, 101])
 def table(request):
     """Eighths: nearly every row has ties, and the sums are exact in any precision; several blocks."""
-    k, n = request.param, 700_000 // max(10, request.param)
-    counts = np.random.default_rng(k).multinomial(8, [1 / k] * k, n)
+    k = request.param
+    counts = np.random.default_rng(k).multinomial(8, [1 / k] * k, 300_000 // k)
     return counts / 8
 
 

@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -45,7 +46,35 @@ def test_each_step_uses_the_pages_of_the_one_before_and_the_last_gives_them_back
     assert left < held - 35_000
 
 
-def test_without_glibc_nothing_is_done(monkeypatch):
-    monkeypatch.setattr(allocator, "_glibc", lambda: None)
+class Recorded:
+    """A glibc that only remembers what it was told."""
+
+    def __init__(self):
+        self.calls = []
+
+    def mallopt(self, parameter, value):
+        self.calls.append((parameter, value))
+        return 1
+
+    def malloc_trim(self, pad):
+        self.calls.append("trim")
+
+
+def test_blocks_within_one_another_end_with_the_outermost_and_after_an_error(monkeypatch):
+    libc = Recorded()
+    monkeypatch.setattr(allocator, "_glibc", lambda: libc)
+    with suppress(ZeroDivisionError), freed_memory_kept():
+        with freed_memory_kept():
+            pass
+        assert libc.calls == [(-1, 2**31 - 1), (-3, 2**30)]
+        raise ZeroDivisionError
+    assert libc.calls[2:] == [(-1, 64 << 20), (-3, 32 << 20), "trim"]
+
+
+@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
+def test_who_tells_glibc_himself_is_left_alone(monkeypatch, name):
+    assert allocator._glibc() is not None
+    monkeypatch.setenv(name, "glibc.malloc.trim_threshold=131072")
+    assert allocator._glibc() is None
     with freed_memory_kept():
         pass

@@ -80,8 +80,9 @@ class Lease:
         with self._renewing:
             self._ended.set()
             for folder in self.folders:
-                if _token(_read(folder / LOCK)) == self.token:
-                    (folder / LOCK).unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    if _token(_read(folder / LOCK)) == self.token:
+                        (folder / LOCK).unlink()
 
 
 @contextmanager
@@ -131,14 +132,14 @@ def _acquire(folder: Path, lease: Lease, patience: float) -> None:
 
 def _create(folder: Path, lease: Lease, patience: float) -> None:
     path = folder / LOCK
-    for _ in range(3):
+    for _ in range(5):
         try:
             stream = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
-            seen = _read(path)
-            if _is_alive(path, seen, patience):
-                raise LockedError(f"{folder} must be free; {_owner(path, seen)} works in it") from None
-            if path.exists():  # and was not given back meanwhile
+            with suppress(FileNotFoundError):  # it was given back meanwhile: try again
+                seen = _read(path)
+                if seen is None or _is_alive(path, seen, patience):
+                    raise LockedError(f"{folder} must be free; {_owner(path, seen)} works in it") from None
                 _remove(path, seen)
         else:
             with os.fdopen(stream, "w", encoding="utf-8") as file:
@@ -163,7 +164,7 @@ def _in_turn(folder: Path) -> Iterator[None]:
 
 
 def _is_alive(path: Path, seen: bytes, patience: float, clock: Callable[[], float] = time.monotonic) -> bool:
-    """Whether the owner of a lease that was seen lives; one that gives it back while we watch is gone."""
+    """Whether the owner of a lease that was seen lives; FileNotFoundError if it is given back meanwhile."""
     owner = _parse(seen)
     if owner.get("machine") == machine() and isinstance(owner.get("pid"), int):
         return _lives(owner)
@@ -171,41 +172,45 @@ def _is_alive(path: Path, seen: bytes, patience: float, clock: Callable[[], floa
     while clock() < end:
         time.sleep(min(0.2, patience))
         if _read(path) != seen:
-            return path.exists()
+            return True
     return False
 
 
 def _remove(path: Path, dead: bytes) -> None:
     """Take a dead lease away; of several who try, one moves it."""
+    if _read(path) != dead:  # somebody was quicker, and it is theirs
+        return
     aside = path.with_name(f".{LOCK}.{secrets.token_hex(8)}.part")
-    with suppress(FileNotFoundError):
-        os.rename(path, aside)
-        if aside.read_bytes() != dead:  # somebody was quicker and it is theirs: back with it
-            with suppress(OSError):
-                os.link(aside, path)
-        aside.unlink()
+    os.rename(path, aside)
+    if _read(aside) != dead:  # quicker still: back with it
+        with suppress(OSError):
+            os.link(aside, path)
+    aside.unlink()
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> bytes | None:
+    """What stands in the file; None where it cannot be read, FileNotFoundError where there is none."""
     try:
         return path.read_bytes()
+    except FileNotFoundError:
+        raise
     except OSError:
-        return b""
+        return None
 
 
-def _parse(text: bytes) -> dict[str, Any]:
+def _parse(text: bytes | None) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(text or b"")
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def _token(text: bytes) -> str | None:
+def _token(text: bytes | None) -> str | None:
     return _parse(text).get("token")
 
 
-def _owner(path: Path, seen: bytes) -> str:
+def _owner(path: Path, seen: bytes | None) -> str:
     owner = _parse(seen) or _parse(_read(path))  # what was seen may have been half written
     return f"process {owner['pid']} on {owner['host']}" if {"pid", "host"} <= owner.keys() else "another run"
 

@@ -28,7 +28,6 @@ class BinSums:
     @classmethod
     def empty(cls, n_bins: int) -> BinSums:
         """The sums of no rows."""
-        require_count(n_bins, "n_bins")
         return cls(np.zeros(n_bins, dtype=np.int64), np.zeros(n_bins), np.zeros(n_bins))
 
     def __add__(self, other: BinSums) -> BinSums:
@@ -42,6 +41,7 @@ class BinSums:
 
 def bin_sums(confidence: np.ndarray, hit: BoolArray, n_bins: int, strategy: Strategy) -> BinSums:
     """Sum what every binned metric is made of; misses and hits of a bin lie side by side."""
+    n_bins = require_count(n_bins, "n_bins")
     place = (2 * bin_index(confidence, n_bins, strategy) + hit).astype(np.intp, copy=False)
     count = np.bincount(place, minlength=2 * n_bins).reshape(n_bins, 2)
     sums = np.bincount(place, weights=confidence, minlength=2 * n_bins).reshape(n_bins, 2)
@@ -53,7 +53,7 @@ def top_label_gaps(y_true: Any, y_prob: Any, n_bins: int) -> tuple[FloatArray, i
 
     That is all the ECE is made of.
     """
-    require_count(n_bins, "n_bins")
+    n_bins = require_count(n_bins, "n_bins")
     gaps, n_rows = np.zeros(n_bins), 0
     for confidence, hit in top_rows(y_true, y_prob):
         n_rows += len(hit)
@@ -64,6 +64,7 @@ def top_label_gaps(y_true: Any, y_prob: Any, n_bins: int) -> tuple[FloatArray, i
 
 def top_label_sums(y_true: Any, y_prob: Any, n_bins: int, strategy: Strategy) -> BinSums:
     """The sums of the top labels of probabilities; equal-width bins take one pass and little memory."""
+    n_bins = require_count(n_bins, "n_bins")
     blocks = top_rows(y_true, y_prob)
     if strategy == "uniform":
         return sum((bin_sums(*block, n_bins, strategy) for block in blocks), BinSums.empty(n_bins))
@@ -75,7 +76,7 @@ def bin_index(
     confidence: np.ndarray, n_bins: int, strategy: Strategy = "uniform"
 ) -> NDArray[np.integer[Any]]:
     """Bin of each row, 0 … n_bins − 1."""
-    require_count(n_bins, "n_bins")
+    n_bins = require_count(n_bins, "n_bins")
     if strategy == "uniform":
         return _uniform_index(confidence, n_bins)
     if strategy == "quantile":
@@ -92,10 +93,11 @@ def bin_edges(n_bins: int, dtype: np.dtype[np.generic] | type = np.float64) -> F
     return (np.arange(n_bins + 1) / n_bins).astype(dtype).astype(np.float64)
 
 
-def require_count(value: object, name: str, least: int = 1) -> None:
-    """Raise unless `value` is a whole number of at least `least`."""
+def require_count(value: object, name: str, least: int = 1) -> int:
+    """`value` as Python's number, which does not overflow; an error unless it is whole and ≥ `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number ≥ {least}; got {value!r}")
+    return int(value)
 
 
 def _uniform_index(confidence: np.ndarray, n_bins: int) -> NDArray[np.integer[Any]]:

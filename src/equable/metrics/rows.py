@@ -48,7 +48,7 @@ def top_rows(y_true: Any, y_prob: Any) -> Iterator[tuple[np.ndarray, BoolArray]]
         # every place lies inside; "clip" only spares the looking
         hit: BoolArray = rows.ravel().take(first[: len(own)] + own, mode="clip") == confidence
         if turned.count(confidence) > len(rows):  # of equal maxima the first counts
-            np.logical_and(hit, rows.argmax(axis=1) == own, out=hit)
+            np.logical_and(hit, turned.first_maxima() == own, out=hit)
         yield confidence.astype(probabilities.dtype, copy=False), hit
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 #: From so many classes on a row is long enough as it lies.
 MANY_CLASSES = 64
@@ -41,6 +42,15 @@ class Turned:
         found: np.ndarray = ones @ self.values if self.axis == 0 else self.values @ ones
         return found[::2] + found[1::2] if self.paired else found
 
+    def first_maxima(self) -> NDArray[np.intp]:
+        """The class of the largest number of each row (N,), the first of equal ones."""
+        rows, axis = self.values, self.axis
+        if self.paired:
+            pairs = rows.reshape(len(rows), -1, 2).transpose(1, 0, 2)
+            rows, axis = pairs.reshape(len(pairs), -1), 1
+        found: NDArray[np.intp] = rows.argmax(axis=axis)
+        return found
+
     def count(self, of_rows: np.ndarray) -> int:
         """How many numbers equal that of their row in `of_rows` (N,)."""
         if self.paired:
@@ -54,15 +64,19 @@ def turned_blocks(matrix: np.ndarray, blocks: Sequence[slice]) -> Iterator[Turne
     """Blocks of the rows of a float matrix (N, K), one by one in the same memory; float16 is widened."""
     n_classes = matrix.shape[1]
     dtype = np.result_type(matrix.dtype, np.float32)
-    if n_classes >= MANY_CLASSES:
-        for block in blocks:
-            yield Turned(matrix[block].astype(dtype, copy=False), axis=1)
-        return
-    paired = n_classes % 2 == 0 and dtype == matrix.dtype and matrix.strides[1] == matrix.itemsize
+    many, as_it_is = n_classes >= MANY_CLASSES, dtype == matrix.dtype
+    together = as_it_is and matrix.strides[1] == matrix.itemsize
+    paired = together and not many and n_classes % 2 == 0 and n_classes > 2
     pair = PAIRS[2 * dtype.itemsize]
     room = np.empty(n_classes * (blocks[0].stop - blocks[0].start), dtype)  # the first block is the longest
     for block in blocks:
         rows = matrix[block]
+        if many:
+            if not as_it_is:
+                rows = room[: rows.size].reshape(rows.shape)
+                np.copyto(rows, matrix[block])
+            yield Turned(rows, axis=1)
+            continue
         values = room[: rows.size].reshape(n_classes // (2 if paired else 1), -1)
         if paired:
             np.copyto(values.view(pair), rows.view(pair).T)
