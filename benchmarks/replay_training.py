@@ -6,8 +6,8 @@ Both train equable's SlimResNet18 (nf = 20) on the same images, 28 × 28 as MedM
 64 new and 64 replayed rows a step, plain SGD, in processes of their own that take turns. Only the steps of an
 epoch are timed: what either does before and after (loaders, memory, batch norm, scores) is left out; so are
 metrics and loggers of Avalanche, which gets its rows normalised. Beside the wall clock stands the
-processor's: other programs hardly touch it, and with one thread it shows what an idle machine would. Results go to
-``results/replay_training.json``.
+processor's: other programs hardly touch it, and with one thread it shows what an idle machine would.
+Results go to ``results/replay_training.json``.
 """
 
 from __future__ import annotations
