@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -19,6 +20,26 @@ def write_lease(folder, **changes):
     """A lease of somebody else."""
     record = {"token": "other", "beat": 1, "host": "far", "machine": "another", "pid": 1, "started": 1}
     write_json(folder / LOCK, record | changes)  # whole or not at all, as an owner writes it
+
+
+@contextmanager
+def renewed(write):
+    """Within the block somebody calls ``write(2)``, ``write(3)``, … all the time."""
+    end = threading.Event()
+
+    def beat():
+        n = 1
+        while not end.wait(0.02):
+            n += 1
+            write(n)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 def test_one_owner_at_a_time(tmp_path):
@@ -69,22 +90,12 @@ def test_a_number_that_was_given_to_another_process_is_no_life_sign(tmp_path):
 
 def test_on_another_machine_a_lease_that_moves_is_alive(tmp_path):
     write_lease(tmp_path)
-    end = threading.Event()
-
-    def beat():
-        n = 1
-        while not end.wait(0.02):
-            n += 1
-            write_lease(tmp_path, beat=n)
-
-    thread = threading.Thread(target=beat)
-    thread.start()
-    try:
-        with pytest.raises(LockedError, match="process 1 on far"), hold([tmp_path], patience=5):
-            pass
-    finally:
-        end.set()
-        thread.join()
+    with (
+        renewed(lambda n: write_lease(tmp_path, beat=n)),
+        pytest.raises(LockedError, match="process 1 on far"),
+        hold([tmp_path], patience=5),
+    ):
+        pass
 
 
 def test_a_lease_that_is_given_back_while_it_is_watched_is_free(tmp_path):
@@ -129,23 +140,13 @@ def test_a_lease_that_may_not_be_read_is_alive(tmp_path, monkeypatch):
 
 
 def test_an_owner_that_cannot_be_understood_has_no_name(tmp_path):
-    end = threading.Event()
-
-    def scribble():
-        n = 0
-        while not end.wait(0.02):
-            n += 1
-            write_text(tmp_path / LOCK, "{" * n)
-
     write_text(tmp_path / LOCK, "{")
-    thread = threading.Thread(target=scribble)
-    thread.start()
-    try:
-        with pytest.raises(LockedError, match="free; another run works in it"), hold([tmp_path], patience=60):
-            pass
-    finally:
-        end.set()
-        thread.join()
+    with (
+        renewed(lambda n: write_text(tmp_path / LOCK, "{" * n)),
+        pytest.raises(LockedError, match="free; another run works in it"),
+        hold([tmp_path], patience=60),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]"])

@@ -36,15 +36,14 @@ def top_rows(y_true: Any, y_prob: Any) -> Iterator[tuple[np.ndarray, BoolArray]]
     first = n_classes * np.arange(blocks[0].stop)
     judged = False
     for block, turned in zip(blocks, turned_blocks(probabilities, blocks), strict=True):
-        rows, own = probabilities[block], labels[block]
+        rows = probabilities[block]
         confidence = _largest(turned)
         if confidence is None or not _near_one(turned.sums()):
             if not judged:  # once: what looks wrong here is judged by the rule itself, which says what it is
                 as_probabilities(probabilities)
                 judged = True
             confidence = turned.maxima(turned.values)
-        if own.dtype != np.int64 or own.view(np.uint64).max() >= n_classes:
-            own = as_labels(own, len(rows), n_classes, name="y_true")
+        own = as_labels(labels[block], len(rows), n_classes, name="y_true", copy=False)
         # every place lies inside; "clip" only spares the looking
         hit: BoolArray = rows.ravel().take(first[: len(own)] + own, mode="clip") == confidence
         if turned.count(confidence) > len(rows):  # of equal maxima the first counts
