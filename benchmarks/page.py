@@ -248,11 +248,36 @@ def replay_training(results: Results) -> str:
         f"## Replay training\n\nImages per second, {results['network']}, {results['batch']} rows a step, against "
         "Avalanche's Replay strategy; `processor` counts CPU seconds, which other programs hardly touch. Both train "
         "the same modules, and four fifths of a step are the convolutions of the same library: what equable gains "
-        "is their layout in memory (channels last), memory that stays with the process from step to step, and a loop "
-        "with nothing else in it. With two threads the convolutions gain from the second, but torch's batch norm for "
-        "that layout does not.\n\n"
+        "is their layout in memory (channels last), memory that stays with the process from step to step, with "
+        "several threads a batch norm that gains from them, and a loop with nothing else in it.\n\n"
         + table(["image, threads, clock", "equable", "Avalanche", "ratio", "goal"], rows)
+        + _room_left(results["results"])
         + f"{missing}\n*{results['date']}, {results['hardware']}; {', '.join(sorted(packages))}.*\n"
+    )
+
+
+def _room_left(results: list[Results]) -> str:
+    """How far replay training could go: the convolutions beside the product of two large matrices."""
+    rows = []
+    for found in results:
+        limit = found.get("limit", {})
+        if "ratio" in limit:
+            rows.append(
+                [
+                    f"{found['side']} × {found['side']}, {found['threads']}",
+                    f"{100 * limit['convolutions'] / limit['step']:.0f} %",
+                    f"{limit['operations'] / limit['convolutions'] / 1e9:.0f} GFLOP/s",
+                    f"{limit['products'] / 1e9:.0f} GFLOP/s",
+                    f"{limit['ratio']:.2f}",
+                ]
+            )
+    if not rows:
+        return ""
+    header = ["image, threads", "convolutions' share", "their rate", "matrix product", "ratio at its rate"]
+    return (
+        "\nHow much room is left: the product of two 1024 × 1024 matrices is the fastest this processor multiplies "
+        "and adds. The last column is the ratio (wall) if each of equable's convolutions, forward and backward, "
+        "ran at that rate.\n\n" + table(header, rows)
     )
 
 

@@ -6,7 +6,8 @@ Both train equable's SlimResNet18 (nf = 20) on the same images, 28 × 28 as MedM
 64 new and 64 replayed rows a step, plain SGD, in processes of their own that take turns. Only the steps of an
 epoch are timed: what either does before and after (loaders, memory, batch norm, scores) is left out; so are
 metrics and loggers of Avalanche, which gets its rows normalised. Beside the wall clock stands the
-processor's: other programs hardly touch it, and with one thread it shows what an idle machine would.
+processor's: other programs hardly touch it, and with one thread it shows what an idle machine would. Last,
+the share of convolutions in a step and the speed of a large matrix product say how far the ratio could go.
 Results go to ``results/replay_training.json``.
 """
 
@@ -19,6 +20,7 @@ import platform
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -58,10 +60,13 @@ class Stopwatch:
 # The contestants: a generator that gives (images, wall seconds, processor seconds) of one epoch at a time
 
 
-def equable_epochs(side: int) -> Any:
+@contextmanager
+def equable_trainer(side: int) -> Any:
+    """A trainer at the second task, all that `train_scenario` does for speed switched on."""
     from equable.scenarios import make_scenario
     from equable.training import ReplaySettings, SlimResNet18
     from equable.training.allocator import freed_memory_kept
+    from equable.training.batch_norm import batch_norm_folded
     from equable.training.images import Images
     from equable.training.networks import build_network
     from equable.training.replay import TaskTrainer
@@ -77,7 +82,12 @@ def equable_epochs(side: int) -> Any:
     pictures = Images(images, scenario[0].train)
     trainer = TaskTrainer(network, pictures, scenario, 1, memory, ReplaySettings(batch_size=BATCH), seed=0)
     network.train()
-    with freed_memory_kept():  # as `train_scenario` does
+    with freed_memory_kept(), batch_norm_folded(network):
+        yield trainer
+
+
+def equable_epochs(side: int) -> Any:
+    with equable_trainer(side) as trainer:
         while True:
             start, batches = Stopwatch(), trainer._batches()
             for rows in batches:
@@ -156,6 +166,42 @@ def work(name: str, side: int, threads: int) -> None:
         print(json.dumps(next(epochs)), file=answers, flush=True)
 
 
+# What the processor could do --------------------------------------------------------------------------------
+
+
+def limit(side: int, threads: int) -> None:
+    """Print, as JSON, what bounds a step of equable's.
+
+    Its seconds, those of its convolutions, their floating-point operations, and how many of these a second
+    the product of two large matrices reaches; all medians.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+    from torch.utils.flop_counter import FlopCounterMode
+
+    torch.set_num_threads(threads)
+    steps, convolutions, products = [], [], []
+    a = b = torch.rand(1024, 1024)
+    with equable_trainer(side) as trainer:
+        batches = trainer._batches()
+        with FlopCounterMode(display=False) as counter:
+            trainer._step(batches[0])
+        for rows in batches * 4:
+            with profile(activities=[ProfilerActivity.CPU]) as profiler:
+                clock = Stopwatch()
+                trainer._step(rows)
+                steps.append(clock.read()[0])
+            # of an operation only itself is counted, not what it calls
+            parts = {event.key: event.self_cpu_time_total / 1e6 for event in profiler.key_averages()}
+            convolutions.append(parts["aten::mkldnn_convolution"] + parts["aten::convolution_backward"])
+            clock = Stopwatch()
+            a @ b
+            products.append(2 * 1024**3 / clock.read()[0])
+    facts = {"step": steps, "convolutions": convolutions, "products": products}
+    found = {name: float(np.median(values)) for name, values in facts.items()}
+    print(json.dumps({**found, "operations": counter.get_total_flops()}))
+
+
 # The referee ------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +271,19 @@ def measure(side: int, threads: int, pythons: dict[str, str]) -> dict[str, Any]:
     return result
 
 
+def with_limit(result: dict[str, Any]) -> dict[str, Any]:
+    """The result, and what the ratio would be if every convolution were as fast as that product."""
+    side, threads = str(result["side"]), str(result["threads"])
+    command = [sys.executable, "-m", "benchmarks.replay_training", "limit", side, threads]
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    least = found["step"] - found["convolutions"] + found["operations"] / found["products"]
+    if "wall_ratio" in result:
+        found["ratio"] = result["wall_ratio"][0] * found["step"] / least
+    return {**result, "limit": found}
+
+
 def peer() -> tuple[str | None, str]:
     """The peer's interpreter, its environment made if need be; or why there is none."""
     done = subprocess.run(
@@ -252,11 +311,12 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
         "results": [],
     }
     for side, threads in itertools.product(SIDES, thread_counts):
-        result = measure(side, threads, pythons)
+        result = with_limit(measure(side, threads, pythons))
         for kind in ("wall", "processor"):
             middle = {name: round(float(np.median(rates))) for name, rates in result[kind].items()}
             ratio = result.get(f"{kind}_ratio")
             print(f"{side} × {side}, {threads} threads, {kind} clock: {middle}, ratio {ratio}", flush=True)
+        print(f"limit: {result['limit']}", flush=True)
         facts["results"].append(result)
         write_json(RESULT, facts)  # at once: a run that is cut short leaves what it has measured
     return facts
@@ -265,5 +325,7 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["work"]:
         work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    elif sys.argv[1:2] == ["limit"]:
+        limit(int(sys.argv[2]), int(sys.argv[3]))
     else:
         main([int(argument) for argument in sys.argv[1:]] or [1, 2])

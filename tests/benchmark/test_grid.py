@@ -22,7 +22,7 @@ from equable.benchmark.spread import Place, Plan, cells_of, execute
 from equable.benchmark.status import count_states, status
 from equable.benchmark.store import start_run
 from equable.cli import app
-from equable.errors import ConfigError
+from equable.errors import ConfigError, DataError
 from planted_cells import SETTINGS, tiny_data
 from planted_run import make_run
 
@@ -136,6 +136,19 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         ("max_epochs = 1", "max_epochs = 0", "training.max_epochs must be greater than or equal to 1; got 0"),
         ("\n[grid]", "seeds = [1]\n[grid]", r"unknown key seeds; did you mean grid.seeds\?"),
         ("tiny.npz", "nowhere.npz", r"grid.datasets\[2\]: data.source must be an existing file"),
+        (
+            "tiny.npz",
+            "~no-such-user/x.npz",
+            r"grid.datasets\[2\].data must be a path; got '~no-such-user/x.npz'",
+        ),
+        (
+            '"digits"',
+            '"~no-such-user/x.toml"',
+            r"grid.datasets\[1\].preset must be a path; got '~no-such-user/x.toml'",
+        ),
+        # a key of the other list's entries is not proposed for these
+        ('data = "tiny.npz"', 'name = "x"', r"unknown key grid.datasets\[2\].name$"),
+        ('data = "tiny.npz"', 'dat = "x"', r"unknown key grid.datasets\[2\].dat; did you mean .*\].data\?"),
     ],
 )
 def test_whatever_is_wrong_is_named(tmp_path, old, new, message):
@@ -146,6 +159,20 @@ def test_whatever_is_wrong_is_named(tmp_path, old, new, message):
         load_grid(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "--data" not in str(caught.value)
+
+
+def test_what_a_run_of_the_grid_reads_is_named_with_its_place(tmp_path):
+    (tmp_path / "notes.txt").write_text("no data")
+    path = write(tmp_path, GRID.replace("tiny.npz", "notes.txt"))
+    with pytest.raises(DataError, match=r"grid.toml: grid.datasets\[2\]: .*notes.txt must be an npz file"):
+        load_grid(path)
+    (tmp_path / "own.toml").write_text(
+        '[data]\nsource = "digits"\n[methods.mine]\nlabel = "Mine"\ncalibrator = "gone.py:Mine"\n'
+    )
+    path = write(tmp_path, GRID.replace('"digits"', '"own.toml"'))
+    place = r"grid.toml: grid.datasets\[1\]: .*own.toml: methods.mine: calibrator must be in an existing file"
+    with pytest.raises(ConfigError, match=place):
+        load_grid(path)
 
 
 def test_what_the_command_line_said_is_named_as_its_own(tmp_path):

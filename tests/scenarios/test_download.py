@@ -221,6 +221,11 @@ def test_where_files_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("EQUABLE_CACHE", str(tmp_path / "by environment"))
     assert cache_folder() == tmp_path / "by environment"
     assert cache_folder(tmp_path / "given") == tmp_path / "given"
+    with pytest.raises(DataError, match="data_dir must be a path; got '~no-such-user/x'"):
+        cache_folder("~no-such-user/x")
+    monkeypatch.setenv("EQUABLE_CACHE", "~no-such-user/x")
+    with pytest.raises(DataError, match="EQUABLE_CACHE must be a path; got '~no-such-user/x'"):
+        cache_folder()
 
 
 def test_without_pooch_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from equable.training.networks import (
     SlimResNet18,
     build_network,
     logits_and_features,
+    require_outputs,
     seen_logits,
 )
 from equable.training.replay import TaskTrainer
@@ -249,11 +250,41 @@ def answering(value, **methods):
         (answering((torch.zeros(3, 4), "x")), r"features must be .*those of Odd are str"),
         (answering((torch.zeros(3, 4), torch.zeros(3))), r"those of Odd are a tensor \(3,\)"),
         (answering(torch.zeros(3, 4), features=lambda self, x: x[:2]), r"those of Odd are a tensor \(2, 1"),
+        (
+            answering(None, head=lambda self, x: x[:, :2]),
+            r"the 'head' .* K ≥ 4; that of Odd returned .* \(3, 2\)",
+        ),
+        (answering(None, head=lambda self, x: None), "that of Odd returned NoneType"),
     ],
 )
 def test_what_a_network_returns_is_checked(network, said):
     with pytest.raises(InputError, match=said):
         logits_and_features(network, torch.zeros(3, 1, 8, 8), 4)
+
+
+@pytest.mark.parametrize("network", [WithHead, Logits])
+def test_a_network_with_too_few_outputs_is_refused_before_it_is_trained(
+    network, digits, scenario, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(TaskTrainer, "_step", lambda *_: pytest.fail("a step was taken"))
+    settings = ReplaySettings(batch_size=32, memory_size=12)
+
+    def narrow(n_classes, image_shape):
+        return network(n_classes - 1, image_shape)  # enough for the first tasks
+
+    with pytest.raises(InputError, match=r"K ≥ 6; .*returned a tensor \(2, 5\)"):
+        train_scenario(digits, scenario, narrow, settings, seed=0, folder=tmp_path, progress=False)
+    assert not any(tmp_path.iterdir())
+
+
+def test_trying_a_network_leaves_no_trace():
+    network = build_network(Logits, 4, (8, 8, 1), seed=0).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    state = torch.get_rng_state()
+    require_outputs(network, torch.randn(2, 1, 8, 8, generator=torch.Generator()), 4)
+    assert network.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
 def test_a_network_without_head_and_forward_is_refused():

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from equable.benchmark.own import absolute, as_they_are, check_methods, parse_method, read_methods
 from equable.benchmark.settings import Config, MethodSettings
 from equable.benchmark.toml import flatten, nest, parse_toml, parse_value, read_preset
-from equable.errors import ConfigError
+from equable.errors import ConfigError, DataError
 
 PRESETS = (
     "digits",
@@ -101,7 +101,7 @@ def load_config(
     if data is not None:
         source = _located(data, Path.cwd())
         words[asked.data] = {"data.source": source}
-        if base.values.get("data.source", "") not in ("", _known_name(source)):
+        if base.values.get("data.source", "") not in ("", _known_name(source, asked.data)):
             words[asked.data]["name"] = Path(data).stem
     if data_dir is not None:
         words["--data-dir"] = {"data.data_dir": absolute(data_dir, Path.cwd(), "--data-dir")}
@@ -112,11 +112,12 @@ def load_config(
     layers += [Layer("--method", {}, methods_of_words(methods))]
     config = _build(layers)
     config = config.with_methods(as_they_are(config.methods))
-    check_methods(config.methods)
+    check_methods(config.methods, {name: layer.where for layer in layers for name in layer.methods})
     if not config.data.source:
         raise ConfigError(f"{base.where}: data.source must name the data; give {asked.give_data}")
-    _check_data(config, _origins(layers))
-    return _without_paper(config, base)
+    origins = _origins(layers)
+    _check_data(config, origins)
+    return _without_paper(config, base, origins["data.source"])
 
 
 def read_config(path: Path) -> Config:
@@ -184,17 +185,24 @@ def _default_layer() -> Layer:
 def _base_layer(what: str, asked: Asked) -> Layer:
     if what in PRESETS:
         return Layer(asked.of(f"preset {what}"), flatten(parse_toml(read_preset(what), f"preset {what}")))
-    path = Path(what).expanduser()
-    if path.suffix != ".toml":
+    if Path(what).suffix != ".toml":
         close = difflib.get_close_matches(what, PRESETS, n=1)
         hint = f". Did you mean {close[0]!r}?" if close else ""
         rule = f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file"
         raise ConfigError(asked.of(f"{rule}; got {what!r}{hint}"))
+    path = _expanded(what, asked)
     layer = _file_layer(path, asked.of(what))
     values = dict(layer.values)
     if isinstance(values.get("data.source"), str) and values["data.source"]:
         values["data.source"] = _located(values["data.source"], path.resolve().parent)
     return replace(layer, values={"name": path.stem, **values})
+
+
+def _expanded(what: str, asked: Asked) -> Path:
+    try:
+        return Path(what).expanduser()
+    except RuntimeError as error:  # ~name of nobody
+        raise ConfigError(asked.of(f"a run's TOML file must have a path; got {what!r}: {error}")) from error
 
 
 def _file_layer(path: Path, where: str) -> Layer:
@@ -219,11 +227,14 @@ def _located(source: str, start: Path) -> str:
     return source if source in DATASETS else absolute(source, start, "data.source")
 
 
-def _known_name(source: str) -> str:
-    """The dataset's name, also for its official file given by path."""
+def _known_name(source: str, where: str) -> str:
+    """The dataset's name, also for its official file given by path; `where` that was said."""
     from equable.scenarios.datasets.loading import resolve
 
-    found = resolve(source) if Path(source).is_file() else source
+    try:
+        found = resolve(source) if Path(source).is_file() else source
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
     return source if isinstance(found, (str, Path)) else found.name
 
 
@@ -293,9 +304,9 @@ def _check_data(config: Config, origins: Mapping[str, str]) -> None:
     _require(source in DATASETS or Path(source).exists(), origins, "data.source", rule, source)
 
 
-def _without_paper(config: Config, base: Layer) -> Config:
+def _without_paper(config: Config, base: Layer, source_said: str) -> Config:
     """The paper's numbers belong beside its own data and tasks only."""
-    now = config.flat() | {"data.source": _known_name(config.data.source)}
+    now = config.flat() | {"data.source": _known_name(config.data.source, source_said)}
     kept = {key: value for key, value in base.values.items() if key.split(".")[0] in ("data", "scenario")}
     same = all(now[key] == value for key, value in kept.items())
     return config if same else config.model_copy(update={"paper": ""})

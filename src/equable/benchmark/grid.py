@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from equable.benchmark.config import PRESETS, Asked, Layer, load_config, parse_seeds, set_layer
-from equable.benchmark.own import read_methods
+from equable.benchmark.own import absolute, read_methods
 from equable.benchmark.settings import COUNT, SEED, Config
 from equable.benchmark.store import require_empty
 from equable.benchmark.toml import dump_toml, flatten, nest, parse_toml
@@ -73,8 +73,12 @@ class GridSettings(_Part):
     seeds: Annotated[list[SEED], Field(min_length=1)] = [0, 1, 2]
 
 
-GRID_KEYS = tuple(GridSettings.model_fields)
-ENTRY_KEYS = (*GridDataset.model_fields, *GridBackbone.model_fields)
+#: The keys of the table and of the entries of its lists.
+KEYS: dict[str, type[_Part]] = {
+    "grid": GridSettings,
+    "grid.datasets": GridDataset,
+    "grid.backbones": GridBackbone,
+}
 
 
 @dataclass(frozen=True)
@@ -182,8 +186,7 @@ def _named(error: ValidationError, where: str) -> ConfigError:
         key += f"[{part + 1}]" if isinstance(part, int) else f".{part}"
     if first["type"] == "extra_forbidden":
         parent, _, last = key.rpartition(".")
-        known = GRID_KEYS if parent == "grid" else ENTRY_KEYS
-        close = difflib.get_close_matches(last, known, n=1)
+        close = difflib.get_close_matches(last, KEYS[parent.partition("[")[0]].model_fields, n=1)
         hint = f"; did you mean {parent}.{close[0]}?" if close else ""
         return ConfigError(f"{where}: unknown key {key}{hint}")
     if first["type"] == "missing":
@@ -198,16 +201,14 @@ def _located(grid: GridSettings, path: Path) -> GridSettings:
     """Files named from the grid's own folder, made absolute."""
     start = path.resolve().parent
 
-    def place(name: str) -> str:
-        return str((start / Path(name).expanduser()).resolve())
-
-    datasets = [
-        GridDataset(
-            preset=d.preset if d.preset in PRESETS or not d.preset.endswith(".toml") else place(d.preset),
-            data=place(d.data) if d.data else "",
-        )
-        for d in grid.datasets
-    ]
+    datasets = []
+    for number, dataset in enumerate(grid.datasets, 1):
+        where, preset, data = f"{path}: grid.datasets[{number}]", dataset.preset, dataset.data
+        if preset not in PRESETS and preset.endswith(".toml"):
+            preset = absolute(preset, start, f"{where}.preset")
+        if data:
+            data = absolute(data, start, f"{where}.data")
+        datasets.append(GridDataset(preset=preset, data=data))
     return grid.model_copy(update={"datasets": datasets})
 
 

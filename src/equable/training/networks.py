@@ -153,23 +153,35 @@ def logits_and_features(network: nn.Module, x: Tensor, n_seen: int) -> tuple[Ten
     return logits, features
 
 
+def require_outputs(network: nn.Module, x: Tensor, n_classes: int) -> None:
+    """Refuse a network that has no logits for all classes, or no features, by passing a few images.
+
+    Its mode and the global torch generator are left as they were.
+    """
+    training = network.training
+    with torch.random.fork_rng(), torch.no_grad():
+        logits_and_features(network.eval(), x, n_classes)
+    network.train(training)
+
+
 def _forward(network: Any, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor | None]:
     """Logits of the seen classes from one pass, and the features that this pass gives."""
+    kind = type(network).__name__
     if _has(network, "head"):
         features = network.features(x)
-        return network.head(features)[:, :n_seen], features
-    output = network(x)
-    logits, features = output if isinstance(output, tuple | list) and len(output) == 2 else (output, None)
+        logits = output = network.head(features)
+        rule, who = "the 'head' of a network must return logits (N, K)", f"that of {kind}"
+    else:
+        output = network(x)
+        logits, features = output if isinstance(output, tuple | list) and len(output) == 2 else (output, None)
+        rule, who = "a network without 'head' must return logits (N, K) or a pair (logits, features)", kind
     if (
         not isinstance(logits, Tensor)
         or logits.ndim != 2
         or len(logits) != len(x)
         or logits.shape[1] < n_seen
     ):
-        raise InputError(
-            f"a network without 'head' must return logits (N, K) or a pair (logits, features), here with "
-            f"N = {len(x)}, K ≥ {n_seen}; {type(network).__name__} returned {_shown(output)}"
-        )
+        raise InputError(f"{rule}, here with N = {len(x)}, K ≥ {n_seen}; {who} returned {_shown(output)}")
     return logits[:, :n_seen], None if features is None else _flat(network, features, len(x))
 
 

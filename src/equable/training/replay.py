@@ -32,6 +32,7 @@ from tqdm import tqdm
 from equable.arrays import IntArray
 from equable.errors import ConfigError, FileFormatError
 from equable.scenarios.tasks import Scenario
+from equable.training.batch_norm import batch_norm_folded
 from equable.training.checkpoint import load_tensors, load_weights, prefixed, save_tensors, under
 from equable.training.images import Images
 from equable.training.networks import seen_logits
@@ -266,7 +267,7 @@ def train_task(
         unit_scale=True,
         disable=None if progress is None else not progress,
     )
-    with bar, torch.random.fork_rng():
+    with bar, torch.random.fork_rng(), batch_norm_folded(network):
         while not trainer.progress.finished(settings):
             trainer.run_epoch(bar)
             if checkpoint is not None:

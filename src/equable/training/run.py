@@ -32,7 +32,7 @@ from equable.training.allocator import freed_memory_kept
 from equable.training.checkpoint import load_tensors, load_weights, save_tensors
 from equable.training.collect import collect_tests, collect_validation
 from equable.training.images import Images
-from equable.training.networks import NetworkFactory, build_network
+from equable.training.networks import NetworkFactory, build_network, require_outputs
 from equable.training.perturb import PerturbedMemory, perturb_memory
 from equable.training.replay import train_task
 from equable.training.settings import ReplaySettings
@@ -127,6 +127,7 @@ def _start(
     shape = (int(pixels.shape[1]), int(pixels.shape[2]), int(pixels.shape[3]))
     built = build_network(network, scenario.n_classes, shape, seed=seed, device=settings.device)
     stamp = _stamp(pixels, scenario, built, settings, seed)
+    require_outputs(built, images.batch(torch.from_numpy(scenario[0].train[:2])), scenario.n_classes)
     memory, buffer = ReplayMemory(settings.memory_size), CalibrationBuffer(settings.calibration_percent)
     return Run(images, scenario, built, settings, seed, stamp, memory, buffer)
 

@@ -44,7 +44,11 @@ def cache_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """`data_dir`, else ``$EQUABLE_CACHE``, else the platform's cache folder for equable."""
     chosen = data_dir or os.environ.get("EQUABLE_CACHE")
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError as error:  # ~name of nobody
+            name = "data_dir" if data_dir else "EQUABLE_CACHE"
+            raise DataError(f"{name} must be a path; got {str(chosen)!r}: {error}") from error
     return Path(require("pooch", "finding the cache folder").os_cache("equable"))
 
 
