@@ -119,7 +119,7 @@ def test_a_file_is_named_with_its_bad_key(tmp_path):
         load_config(str(path))
     with pytest.raises(ConfigError, match=r"absent\.toml must be a readable TOML file"):
         load_config(str(tmp_path / "absent.toml"))
-    with pytest.raises(ConfigError, match="must have a path; got '~no-such-user/x.toml'"):
+    with pytest.raises(ConfigError, match=r"must have a path; got '~no-such-user/x\.toml'"):
         load_config("~no-such-user/x.toml")
     with pytest.raises(ConfigError, match="Did you mean 'cifar10'"):
         load_config("cifar-10")
