@@ -275,9 +275,9 @@ def _room_left(results: list[Results]) -> str:
         return ""
     header = ["image, threads", "convolutions' share", "their rate", "matrix product", "ratio at its rate"]
     return (
-        "\nHow much room is left: the product of two 1024 × 1024 matrices is the fastest this processor multiplies "
-        "and adds. The last column is the ratio (wall) if each of equable's convolutions, forward and backward, "
-        "ran at that rate.\n\n" + table(header, rows)
+        "\nHow much room is left: the product of two 1024 × 1024 matrices is about as fast as this processor "
+        "multiplies and adds. The last column is the ratio (wall) if each of equable's convolutions, forward and "
+        "backward, ran at that rate.\n\n" + table(header, rows)
     )
 
 
