@@ -181,7 +181,7 @@ def limit(side: int, threads: int) -> None:
 
     torch.set_num_threads(threads)
     steps, convolutions, products = [], [], []
-    a = b = torch.rand(1024, 1024)
+    a, b = torch.rand(2, 1024, 1024)
     with equable_trainer(side) as trainer:
         batches = trainer._batches()
         with FlopCounterMode(display=False) as counter:
@@ -271,17 +271,17 @@ def measure(side: int, threads: int, pythons: dict[str, str]) -> dict[str, Any]:
     return result
 
 
-def with_limit(result: dict[str, Any]) -> dict[str, Any]:
-    """The result, and what the ratio would be if every convolution were as fast as that product."""
+def limit_of(result: dict[str, Any]) -> dict[str, Any]:
+    """What bounds a step, and the ratio if every convolution were as fast as that product."""
     side, threads = str(result["side"]), str(result["threads"])
     command = [sys.executable, "-m", "benchmarks.replay_training", "limit", side, threads]
     environment = {**os.environ, "OMP_NUM_THREADS": threads}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     least = found["step"] - found["convolutions"] + found["operations"] / found["products"]
     if "wall_ratio" in result:
         found["ratio"] = result["wall_ratio"][0] * found["step"] / least
-    return {**result, "limit": found}
+    return found
 
 
 def peer() -> tuple[str | None, str]:
@@ -311,14 +311,16 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
         "results": [],
     }
     for side, threads in itertools.product(SIDES, thread_counts):
-        result = with_limit(measure(side, threads, pythons))
+        result = measure(side, threads, pythons)
         for kind in ("wall", "processor"):
             middle = {name: round(float(np.median(rates))) for name, rates in result[kind].items()}
             ratio = result.get(f"{kind}_ratio")
             print(f"{side} × {side}, {threads} threads, {kind} clock: {middle}, ratio {ratio}", flush=True)
-        print(f"limit: {result['limit']}", flush=True)
         facts["results"].append(result)
         write_json(RESULT, facts)  # at once: a run that is cut short leaves what it has measured
+        result["limit"] = limit_of(result)
+        print(f"limit: {result['limit']}", flush=True)
+        write_json(RESULT, facts)
     return facts
 
 

@@ -98,6 +98,9 @@ def test_digits_put_all_validation_rows_into_the_calibration_buffer():
         ({"seeds": "0-999,1000"}, "--seeds must be at most 1000 seeds"),
         ({"seeds": "9" * 5000}, "--seeds must be like"),
         ({"data": "nowhere.npz"}, "--data: data.source must be an existing file or folder"),
+        ({"data": "~no-such-user/x"}, "--data must be a path; got '~no-such-user/x'"),
+        ({"settings": ["data.source=~no-such-user/x"]}, "--set: data.source must be a path; got '~no-such"),
+        ({"settings": ["data.data_dir=~no-such-user"]}, "--set: data.data_dir must be a path; got '~no-such"),
     ],
 )
 def test_impossible_settings_are_refused_with_key_and_place(words, message):
@@ -119,7 +122,7 @@ def test_a_file_is_named_with_its_bad_key(tmp_path):
         load_config(str(path))
     with pytest.raises(ConfigError, match=r"absent\.toml must be a readable TOML file"):
         load_config(str(tmp_path / "absent.toml"))
-    with pytest.raises(ConfigError, match=r"must have a path; got '~no-such-user/x\.toml'"):
+    with pytest.raises(ConfigError, match=r"~no-such-user/x\.toml must be a readable TOML file"):
         load_config("~no-such-user/x.toml")
     with pytest.raises(ConfigError, match="Did you mean 'cifar10'"):
         load_config("cifar-10")

@@ -146,6 +146,22 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
             '"~no-such-user/x.toml"',
             r"grid.datasets\[1\].preset must be a path; got '~no-such-user/x.toml'",
         ),
+        ('seeds = "0-1"', '"a.b[1].c" = 1', r"unknown key grid.a.b\[1\].c$"),
+        (
+            'data = "tiny.npz"',
+            '"da.ta" = "x"',
+            r"unknown key grid.datasets\[2\].da.ta; did you mean .*\].data\?",
+        ),
+        (
+            "[training]",
+            '[data]\nsource = "~no-such-user/x"\n[training]',
+            "data.source must be a path; got '~no",
+        ),
+        (
+            "[training]",
+            '[data]\ndata_dir = "~no-such-user"\n[training]',
+            "data.data_dir must be a path; got '~no",
+        ),
         # a key of the other list's entries is not proposed for these
         ('data = "tiny.npz"', 'name = "x"', r"unknown key grid.datasets\[2\].name$"),
         ('data = "tiny.npz"', 'dat = "x"', r"unknown key grid.datasets\[2\].dat; did you mean .*\].data\?"),
@@ -159,6 +175,17 @@ def test_whatever_is_wrong_is_named(tmp_path, old, new, message):
         load_grid(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "--data" not in str(caught.value)
+
+
+def test_data_of_a_grid_are_a_known_name_or_lie_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    text = '[grid]\ndatasets = [{ preset = "digits", data = "cifar10" }]\n[data]\ndata_dir = "kept"\n'
+    (config,) = load_grid(write(tmp_path, text)).runs.values()
+    assert (config.data.source, config.data.data_dir) == ("cifar10", str(tmp_path / "kept"))
+    text = '[grid]\ndatasets = ["own.toml"]\n[data]\nsource = "tiny.npz"\n'
+    (tmp_path / "own.toml").write_text("[scenario]\ntasks = 2\n")
+    (config,) = load_grid(write(tmp_path, text)).runs.values()
+    assert config.data.source == str(tmp_path / "tiny.npz")
 
 
 def test_what_a_run_of_the_grid_reads_is_named_with_its_place(tmp_path):

@@ -38,7 +38,7 @@ def planted(shape, *, seed=0, dtype=torch.float32, **options):
 
 
 def is_folded(y):
-    return type(y.grad_fn).__name__ == "_FoldedBackward"
+    return type(y.grad_fn).__name__ == "_FoldBackward"
 
 
 def passed(norm, x, gradient):
@@ -103,6 +103,33 @@ def test_a_gradient_of_another_layout_is_understood():
         assert torch.equal(passed(norm, x, gradient.contiguous())[1][1], wanted)
 
 
+def test_a_map_kept_in_another_layout_is_understood():
+    norm, x, gradient = planted((8, 20, 6, 6))
+    with batch_norm_folded(norm):
+        wanted = passed(norm, x, gradient)[1][:4]
+        with torch.autograd.graph.saved_tensors_hooks(lambda kept: kept.contiguous(), lambda kept: kept):
+            found = passed(norm, x, gradient)[1][:4]
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+def test_gradients_are_given_to_whoever_asks():
+    norm, x, gradient = planted((8, 20, 6, 6))
+    with batch_norm_folded(norm):
+        wanted = passed(norm, x, gradient)[1][1:4]
+        found = torch.autograd.grad(norm(input=x), [norm.weight, norm.bias], gradient)
+        norm.requires_grad_(False)
+        (alone,) = torch.autograd.grad(norm(x.requires_grad_()), x, gradient)
+    assert all(torch.equal(a, b) for a, b in zip([alone, *found], wanted, strict=True))
+
+
+def test_a_copy_made_within_has_its_own_weights():
+    norm, x, _ = planted((8, 20, 6, 6))
+    with batch_norm_folded(norm):
+        for made in (copy.copy(norm), copy.deepcopy(norm), norm._replicate_for_data_parallel()):
+            made._parameters = {"weight": torch.zeros(20), "bias": torch.full((20,), 5.0)}
+            assert torch.equal(made(x), torch.full(x.shape, 5.0))
+
+
 def test_statistics_need_not_be_tracked():
     norm, x, _ = planted((8, 20, 6, 6), track_running_stats=False)
     with batch_norm_folded(norm):
@@ -121,7 +148,11 @@ def test_statistics_need_not_be_tracked():
         ("no weights", (8, 20, 6, 6)),
         ("small", (8, 20, 6, 6)),
         ("an odd number of pixels", (3, 20, 5, 5)),
-        ("many channels", (8, 64, 6, 6)),
+        ("many channels", (8, 65, 6, 6)),
+        ("whole cache lines", (8, 16, 6, 6)),
+        ("statistics kept still", (8, 20, 6, 6)),
+        ("no bias", (8, 20, 6, 6)),
+        ("no count of batches", (8, 20, 6, 6)),
     ],
 )
 def test_elsewhere_torch_does_it_to_the_same_bits(change, shape, monkeypatch):
@@ -136,6 +167,12 @@ def test_elsewhere_torch_does_it_to_the_same_bits(change, shape, monkeypatch):
         norm.eval()
     elif change == "rows of pixels":
         x = x.contiguous()
+    elif change == "statistics kept still":
+        norm.track_running_stats = False
+    elif change == "no bias":
+        norm.bias = None
+    elif change == "no count of batches":
+        norm.num_batches_tracked = None
     elif change == "small":
         monkeypatch.setattr(batch_norm, "LEAST", x.numel() + 1)
     twin = copy.deepcopy(norm)
@@ -149,6 +186,12 @@ def test_elsewhere_torch_does_it_to_the_same_bits(change, shape, monkeypatch):
 
 def test_wrong_input_is_refused_as_torch_refuses_it():
     norm, x, _ = planted((8, 20, 6, 6))
+    for unfit in (nn.BatchNorm2d(20, eps=0), nn.BatchNorm2d(20, dtype=torch.float64)):
+        with (
+            batch_norm_folded(unfit),
+            pytest.raises((ValueError, RuntimeError), match=r"eps must|mixed dtype"),
+        ):
+            unfit(x)
     with batch_norm_folded(norm):
         with pytest.raises(ValueError, match="expected 4D input"):
             norm(x[0])
@@ -163,14 +206,20 @@ def test_a_layer_with_a_forward_of_its_own_keeps_it_and_all_get_theirs_back():
 
     plain, x, _ = planted((8, 20, 6, 6))
     own = Own(20)
-    with suppress(ZeroDivisionError), batch_norm_folded(nn.Sequential(plain, own)):
-        assert "forward" in vars(plain)
+    hooked = nn.BatchNorm2d(20)
+    hooked.forward = lambda x: 3 * x
+    with suppress(ZeroDivisionError), batch_norm_folded(nn.Sequential(plain, own, hooked)):
+        assert is_folded(plain(x))
         assert torch.equal(own(x), 2 * x)
+        assert torch.equal(hooked(x), 3 * x)
         with batch_norm_folded(plain):  # within another: the outer block ends it
             pass
-        assert "forward" in vars(plain)
+        assert is_folded(plain(x))
         raise ZeroDivisionError
-    assert "forward" not in vars(plain)
+    assert type(plain) is nn.BatchNorm2d
+    assert type(own) is Own
+    assert type(hooked) is nn.BatchNorm2d
+    assert not is_folded(plain(x))
 
 
 def test_a_network_learns_the_same_with_and_without():

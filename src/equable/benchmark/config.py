@@ -7,6 +7,7 @@ single ones. Whatever is unknown or impossible is a `ConfigError` that names whe
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -99,7 +100,7 @@ def load_config(
     layers = [_default_layer(), base, *layers]
     words: dict[str, Any] = {}
     if data is not None:
-        source = _located(data, Path.cwd())
+        source = located(data, Path.cwd(), asked.data)
         words[asked.data] = {"data.source": source}
         if base.values.get("data.source", "") not in ("", _known_name(source, asked.data)):
             words[asked.data]["name"] = Path(data).stem
@@ -190,19 +191,18 @@ def _base_layer(what: str, asked: Asked) -> Layer:
         hint = f". Did you mean {close[0]!r}?" if close else ""
         rule = f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file"
         raise ConfigError(asked.of(f"{rule}; got {what!r}{hint}"))
-    path = _expanded(what, asked)
-    layer = _file_layer(path, asked.of(what))
+    path = Path(os.path.expanduser(what))  # ~name of nobody stays as it is, and is not found
+    layer = with_paths(_file_layer(path, asked.of(what)), path.resolve().parent)
+    return replace(layer, values={"name": path.stem, **layer.values})
+
+
+def with_paths(layer: Layer, start: Path) -> Layer:
+    """The layer with the paths of its data made absolute, from `start` on."""
     values = dict(layer.values)
-    if isinstance(values.get("data.source"), str) and values["data.source"]:
-        values["data.source"] = _located(values["data.source"], path.resolve().parent)
-    return replace(layer, values={"name": path.stem, **values})
-
-
-def _expanded(what: str, asked: Asked) -> Path:
-    try:
-        return Path(what).expanduser()
-    except RuntimeError as error:  # ~name of nobody
-        raise ConfigError(asked.of(f"a run's TOML file must have a path; got {what!r}: {error}")) from error
+    for key, place in {"data.source": located, "data.data_dir": absolute}.items():
+        if isinstance(values.get(key), str) and values[key]:
+            values[key] = place(values[key], start, f"{layer.where}: {key}")
+    return replace(layer, values=values)
 
 
 def _file_layer(path: Path, where: str) -> Layer:
@@ -220,11 +220,11 @@ def _read(path: Path, where: str) -> str:
         raise ConfigError(f"{where} must be a readable TOML file: {error}") from error
 
 
-def _located(source: str, start: Path) -> str:
-    """A known name as it is, a path made absolute."""
+def located(source: str, start: Path, where: str) -> str:
+    """The name of a known dataset as it is, a path made absolute; `where` it was said."""
     from equable.scenarios.datasets import DATASETS
 
-    return source if source in DATASETS else absolute(source, start, "data.source")
+    return source if source in DATASETS else absolute(source, start, where)
 
 
 def _known_name(source: str, where: str) -> str:
@@ -244,9 +244,7 @@ def set_layer(text: str) -> Layer:
     if not sign or not key.strip():
         raise ConfigError(f"--set must be key=value; got {text!r}")
     parsed = parse_value(value, f"--set {key.strip()}")
-    if key.strip() == "data.source":
-        parsed = _located(str(parsed), Path.cwd())
-    return Layer("--set", {key.strip(): parsed})
+    return with_paths(Layer("--set", {key.strip(): parsed}), Path.cwd())
 
 
 def _origins(layers: Sequence[Layer]) -> dict[str, str]:

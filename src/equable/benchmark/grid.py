@@ -26,7 +26,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from equable.benchmark.config import PRESETS, Asked, Layer, load_config, parse_seeds, set_layer
+from equable.benchmark.config import (
+    PRESETS,
+    Asked,
+    Layer,
+    load_config,
+    located,
+    parse_seeds,
+    set_layer,
+    with_paths,
+)
 from equable.benchmark.own import absolute, read_methods
 from equable.benchmark.settings import COUNT, SEED, Config
 from equable.benchmark.store import require_empty
@@ -73,12 +82,8 @@ class GridSettings(_Part):
     seeds: Annotated[list[SEED], Field(min_length=1)] = [0, 1, 2]
 
 
-#: The keys of the table and of the entries of its lists.
-KEYS: dict[str, type[_Part]] = {
-    "grid": GridSettings,
-    "grid.datasets": GridDataset,
-    "grid.backbones": GridBackbone,
-}
+#: What the lists hold.
+ENTRIES: dict[str, type[_Part]] = {"datasets": GridDataset, "backbones": GridBackbone}
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ def load_grid(
         raise ConfigError(f"{path}: unknown key seeds; did you mean grid.seeds?")
     methods = read_methods(tables.pop("methods", {}), str(path), path.resolve().parent)
     said = {key: value for text in settings for key, value in set_layer(text).values.items()}
-    shared = Layer(str(path), flatten(tables), methods)
+    shared = with_paths(Layer(str(path), flatten(tables), methods), path.resolve().parent)
     runs: dict[str, Config] = {}
     backbones: list[GridBackbone | None] = [*grid.backbones] or [None]
     for number, dataset in enumerate(grid.datasets, 1):
@@ -181,12 +186,12 @@ def _seeds(value: Any, where: str) -> Any:
 def _named(error: ValidationError, where: str) -> ConfigError:
     """The first complaint, with its key; list entries count from 1, as people do."""
     first = error.errors()[0]
-    key = "grid"
-    for part in first["loc"]:
-        key += f"[{part + 1}]" if isinstance(part, int) else f".{part}"
+    *outer, last = first["loc"]
+    parent = "grid" + "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in outer)
+    key = f"{parent}[{last + 1}]" if isinstance(last, int) else f"{parent}.{last}"
     if first["type"] == "extra_forbidden":
-        parent, _, last = key.rpartition(".")
-        close = difflib.get_close_matches(last, KEYS[parent.partition("[")[0]].model_fields, n=1)
+        known = ENTRIES[str(outer[0])] if outer else GridSettings
+        close = difflib.get_close_matches(str(last), known.model_fields, n=1)
         hint = f"; did you mean {parent}.{close[0]}?" if close else ""
         return ConfigError(f"{where}: unknown key {key}{hint}")
     if first["type"] == "missing":
@@ -207,7 +212,7 @@ def _located(grid: GridSettings, path: Path) -> GridSettings:
         if preset not in PRESETS and preset.endswith(".toml"):
             preset = absolute(preset, start, f"{where}.preset")
         if data:
-            data = absolute(data, start, f"{where}.data")
+            data = located(data, start, f"{where}.data")
         datasets.append(GridDataset(preset=preset, data=data))
     return grid.model_copy(update={"datasets": datasets})
 

@@ -85,7 +85,9 @@ def score_own(
     """
     given, before = methods_of_words(words), folder.config()
     config = before.with_methods(given)
-    check_methods(config.methods)
+    check_methods(
+        config.methods, {n: "--method" if n in given else str(folder.config_path) for n in config.methods}
+    )
     write_text(folder.config_path, config.to_toml())
     try:
         count = score_run(folder, jobs=jobs, progress=progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,6 +78,7 @@ def run(
     from equable.benchmark.run import run_grid
     from equable.benchmark.spread import Place
 
+    what = os.path.expanduser(what)
     for name in ("config.toml", FILE):
         if (Path(what) / name).is_file():
             what, out = str(Path(what) / name), out or Path(what)

@@ -1,18 +1,18 @@
 """Batch norm that gains from several threads on channels_last maps with few channels.
 
 torch's own kernel for that layout gives each thread a row of sums, one number a channel, beside those of its
-neighbours. With few channels these rows share cache lines, which then travel between the cores at every
-pixel: two threads are slower than one. Here neighbouring pixels are read as further channels of a map with
-fewer pixels, (pixels, channels) as (pixels / f, f · channels), which is the same memory. The kernel's rows
-are then long, and the f partial sums of a channel are put together afterwards. Sums of fewer numbers also
-round less. With one thread nothing changes, nor on other devices, types and layouts.
+neighbours. Where the channels are few and do not fill cache lines, the rows share lines, which then travel
+between the cores at every pixel: two threads are slower than one. Here neighbouring pixels are read as
+further channels of a map with fewer pixels, (pixels, channels) as (pixels / f, f · channels), which is the
+same memory. The kernel's rows are then long, and the f partial sums of a channel are put together afterwards.
+Sums of fewer numbers also round less. With one thread nothing changes, nor on other devices, types and
+layouts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,8 +21,10 @@ from torch.autograd.function import once_differentiable
 
 #: A row of sums this long hardly shares its cache lines; from half of it on there is nothing to mend.
 LONG_ROW = 128
+#: Channels whose sums fill a cache line of 64 bytes; whole lines are not shared.
+LINE = 16
 #: Numbers below which torch's kernel is quick enough, however it shares.
-LEAST = 1 << 19
+LEAST = 1 << 18
 
 
 @contextmanager
@@ -40,44 +42,55 @@ def batch_norm_folded(network: nn.Module) -> Iterator[None]:
     >>> torch.allclose(folded, norm(x), atol=1e-5)
     True
     """
-    # A class derived from torch's may do something else in `forward`: it is left alone.
-    norms: list[Any] = [module for module in network.modules() if type(module) is nn.BatchNorm2d]
-    norms = [norm for norm in norms if "forward" not in vars(norm)]
+    # A class derived from torch's, or a layer with a `forward` of its own, may do something else.
+    norms = [m for m in network.modules() if type(m) is nn.BatchNorm2d and "forward" not in vars(m)]
     for norm in norms:
-        norm.forward = partial(_forward, norm)
+        norm.__class__ = FoldedBatchNorm2d
     try:
         yield
     finally:
         for norm in norms:
-            del norm.forward
+            norm.__class__ = nn.BatchNorm2d
 
 
-def _forward(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """The layer's output; its running statistics move as torch moves them."""
-    folds = _folds(norm, x)
-    if folds == 1:
-        return nn.BatchNorm2d.forward(norm, x)
-    y, mean, variance = _Folded.apply(x, norm.weight, norm.bias, norm.eps, folds)  # type: ignore[no-untyped-call]
-    if norm.running_mean is not None and norm.running_var is not None:
-        n_rows = x.numel() // x.shape[1]
-        assert norm.num_batches_tracked is not None
-        norm.num_batches_tracked.add_(1)
-        step = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-        norm.running_mean.lerp_(mean, step)
-        norm.running_var.lerp_(variance * (n_rows / (n_rows - 1)), step)
-    return y  # type: ignore[no-any-return]
+class FoldedBatchNorm2d(nn.BatchNorm2d):
+    """torch's layer, with folded maps where that is faster; it can be differentiated once."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The layer's output; its running statistics move as torch moves them."""
+        folds = _folds(self, input)
+        if folds == 1:
+            return super().forward(input)
+        y, mean, variance = _Fold.apply(input, self.weight, self.bias, self.eps, folds)  # type: ignore[no-untyped-call]
+        if self.track_running_stats:
+            n_rows = input.numel() // input.shape[1]
+            kept: Any = self  # whose statistics are there, see `_folds`
+            kept.num_batches_tracked.add_(1)
+            step = 1 / float(kept.num_batches_tracked) if self.momentum is None else self.momentum
+            kept.running_mean.lerp_(mean, step)
+            kept.running_var.lerp_(variance * (n_rows / (n_rows - 1)), step)
+        return y  # type: ignore[no-any-return]
 
 
 def _folds(norm: nn.BatchNorm2d, x: Tensor) -> int:
-    """How many neighbouring pixels are read as one: a power of two that divides their number."""
+    """How many neighbouring pixels are read as one: a power of two that divides their number.
+
+    Whatever is not as torch makes it is left to torch, with what it says of it.
+    """
+    statistics = (norm.running_mean, norm.running_var)
+    kept = (*statistics, norm.num_batches_tracked)
+    parts = (norm.weight, norm.bias, *(statistics if norm.track_running_stats else ()))
     suits = (
         norm.training
-        and norm.affine
+        and norm.eps > 0
+        and all((part is not None) == norm.track_running_stats for part in kept)
+        and all(part is not None and part.dtype == torch.float32 for part in parts)
         and torch.get_num_threads() > 1
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and x.dim() == 4
         and x.shape[1] == norm.num_features < LONG_ROW // 2
+        and norm.num_features % LINE != 0
         and x.numel() >= LEAST
         and x.is_contiguous(memory_format=torch.channels_last)
     )
@@ -100,7 +113,7 @@ def _matrix(x: Tensor, folds: int) -> Tensor:
     return x.as_strided((x.numel() // width, width), (width, 1))
 
 
-class _Folded(torch.autograd.Function):
+class _Fold(torch.autograd.Function):
     """y = w (x − μ) / √(σ² + ε) + b with the batch's own μ and σ²; they are returned beside y."""
 
     @staticmethod
@@ -109,7 +122,7 @@ class _Folded(torch.autograd.Function):
         means, variances = torch.ops.aten.batch_norm_update_stats(_map(x, folds), None, None, 0.0)
         means = means.view(folds, -1)
         mean = means.mean(0)
-        variance = variances.view(folds, -1).mean(0) + (means - mean).square().mean(0)
+        variance = variances.view(folds, -1).mean(0)
         scale = weight * torch.rsqrt(variance + eps)
         y = torch.empty_like(x)
         shift = bias - mean * scale
@@ -125,6 +138,7 @@ class _Folded(torch.autograd.Function):
         """The gradient of x is s (g − mean g − x̂ · mean(g x̂)), where s = w / √(σ² + ε) and y = w x̂ + b."""
         x, weight, mean, variance = ctx.saved_tensors
         folds = ctx.folds
+        x = x.contiguous(memory_format=torch.channels_last)  # whoever kept it may have laid it out anew
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         # As if μ and σ² were constants, the kernel's gradients of weight and bias are Σ g x̂ and Σ g.
         _, products, sums = torch.ops.aten.native_batch_norm_backward(
@@ -132,6 +146,8 @@ class _Folded(torch.autograd.Function):
             None, None, False, ctx.eps, [False, True, True],
         )  # fmt: skip
         products, sums = products.view(folds, -1).sum(0), sums.view(folds, -1).sum(0)
+        if not ctx.needs_input_grad[0]:
+            return None, products, sums, None, None
         n_rows = x.numel() // x.shape[1]
         inverse = torch.rsqrt(variance + ctx.eps)
         scale = weight * inverse

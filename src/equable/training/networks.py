@@ -11,6 +11,7 @@ pass changes nothing there. A network that returns the pair is spared it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -154,14 +155,18 @@ def logits_and_features(network: nn.Module, x: Tensor, n_seen: int) -> tuple[Ten
 
 
 def require_outputs(network: nn.Module, x: Tensor, n_classes: int) -> None:
-    """Refuse a network that has no logits for all classes, or no features, by passing a few images.
+    """Refuse a network that has no logits for all classes, or no features, by passing a batch.
 
-    Its mode and the global torch generator are left as they were.
+    It is a copy that is tried: a network may count its passes, or learn from the first. One that cannot be
+    copied is not tried. The global torch generator is left as it was.
     """
-    training = network.training
+    try:
+        trial = copy.deepcopy(network)
+    except Exception:  # whatever a module of the user's may raise
+        return
+    trial.eval()
     with torch.random.fork_rng(), torch.no_grad():
-        logits_and_features(network.eval(), x, n_classes)
-    network.train(training)
+        logits_and_features(trial, x, n_classes)
 
 
 def _forward(network: Any, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor | None]:

@@ -127,7 +127,8 @@ def _start(
     shape = (int(pixels.shape[1]), int(pixels.shape[2]), int(pixels.shape[3]))
     built = build_network(network, scenario.n_classes, shape, seed=seed, device=settings.device)
     stamp = _stamp(pixels, scenario, built, settings, seed)
-    require_outputs(built, images.batch(torch.from_numpy(scenario[0].train[:2])), scenario.n_classes)
+    rows = torch.from_numpy(scenario[0].train[: settings.batch_size])
+    require_outputs(built, images.batch(rows), scenario.n_classes)
     memory, buffer = ReplayMemory(settings.memory_size), CalibrationBuffer(settings.calibration_percent)
     return Run(images, scenario, built, settings, seed, stamp, memory, buffer)
 
