@@ -244,20 +244,20 @@ def test_what_is_no_calibrator_is_refused_before_training(calibrator, settings, 
     (file.parent / "my.toml").write_text('[data]\nsource = "digits"\n')
     table = read({"mine": {"calibrator": calibrator, "settings": settings}}, file.parent)
     with pytest.raises(ConfigError) as caught:
-        make_calibrator("mine", table["mine"])
+        make_calibrator(table["mine"], "methods.mine")
     assert message in str(caught.value)
     assert str(caught.value).startswith("methods.mine: calibrator")
 
 
 def test_a_class_of_an_installed_package():
     table = read({"mine": {"calibrator": "equable.calibrators:TemperatureScaling"}}, Path())
-    assert repr(make_calibrator("mine", table["mine"])) == "TemperatureScaling(loss='nll')"
+    assert repr(make_calibrator(table["mine"], "methods.mine")) == "TemperatureScaling(loss='nll')"
 
 
 def test_two_methods_of_one_label_are_refused(file):
     settings = settings_of(file, label="Mine")
-    with pytest.raises(ConfigError, match=r"methods\.a\.label must be of one method; 'Mine' is of several"):
-        check_methods({"a": settings, "b": settings})
+    with pytest.raises(ConfigError, match=r"own\.toml: methods\.a\.label must be of one method; 'Mine' is of several"):
+        check_methods({"a": settings, "b": settings}, {"a": "own.toml", "b": "own.toml"})
 
 
 def test_a_run_folder_cannot_bring_its_own_code(tiny_run):
@@ -301,7 +301,7 @@ def test_names_of_the_command_line():
 
 
 def test_nothing_is_left_beside_the_file(file):
-    make_calibrator("mine", settings_of(file))
+    make_calibrator(settings_of(file), "methods.mine")
     assert [path.name for path in file.parent.iterdir()] == ["mine.py"]
     modules = [name for name in sys.modules if name.startswith("equable_own_")]
     assert modules

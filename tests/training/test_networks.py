@@ -304,9 +304,12 @@ def test_trying_a_network_leaves_no_trace():
 
 
 def test_a_network_that_cannot_be_copied_is_not_tried():
-    network = build_network(Logits, 4, (8, 8, 1), seed=0)
+    network, x = build_network(Logits, 4, (8, 8, 1), seed=0), torch.zeros(2, 1, 8, 8)
+    with pytest.raises(InputError, match="K ≥ 5"):
+        require_outputs(network, x, 5)
     network.kept = torch.ones(1, requires_grad=True) * 2  # torch copies no result of a computation
-    require_outputs(network, torch.zeros(2, 1, 8, 8), 5)
+    require_outputs(network, x, 5)
+    assert network.passes == 0
 
 
 def test_a_network_without_head_and_forward_is_refused():

@@ -187,8 +187,7 @@ def _named(error: ValidationError, where: str) -> ConfigError:
     """The first complaint, with its key; list entries count from 1, as people do."""
     first = error.errors()[0]
     *outer, last = first["loc"]
-    parent = "grid" + "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in outer)
-    key = f"{parent}[{last + 1}]" if isinstance(last, int) else f"{parent}.{last}"
+    parent, key = _key(outer), _key(first["loc"])
     if first["type"] == "extra_forbidden":
         known = ENTRIES[str(outer[0])] if outer else GridSettings
         close = difflib.get_close_matches(str(last), known.model_fields, n=1)
@@ -202,11 +201,13 @@ def _named(error: ValidationError, where: str) -> ConfigError:
     return ConfigError(f"{where}: {key} must {rule}; got {first['input']!r}")
 
 
+def _key(parts: Sequence[int | str]) -> str:
+    return "grid" + "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in parts)
+
+
 def _located(grid: GridSettings, path: Path) -> GridSettings:
     """Files named from the grid's own folder, made absolute."""
-    start = path.resolve().parent
-
-    datasets = []
+    start, datasets = path.resolve().parent, []
     for number, dataset in enumerate(grid.datasets, 1):
         where, preset, data = f"{path}: grid.datasets[{number}]", dataset.preset, dataset.data
         if preset not in PRESETS and preset.endswith(".toml"):

@@ -46,7 +46,7 @@ def methods_of(config: Config) -> dict[str, Method]:
 
 
 def _method(name: str, settings: MethodSettings) -> Method:
-    make = partial(make_calibrator, name, settings)
+    make = partial(make_calibrator, settings, f"methods.{name}")
     return Method(settings.label, settings.rows, make, fingerprint=_fingerprint(settings))
 
 
@@ -197,19 +197,19 @@ def _source(module: str) -> Path | None:
 # From settings to a calibrator -----------------------------------------------------------------------
 
 
-def check_methods(methods: Mapping[str, MethodSettings], said: Mapping[str, str] | None = None) -> None:
+def check_methods(methods: Mapping[str, MethodSettings], said: Mapping[str, str]) -> None:
     """Make each calibrator once, so that a mistake is found before any training; `said` tells where it is."""
     labels = [settings.label for settings in methods.values()]
     for name, settings in methods.items():
-        key = f"{said[name]}: methods.{name}" if said else f"methods.{name}"
+        key = f"{said[name]}: methods.{name}"
         if labels.count(settings.label) > 1:
             raise ConfigError(f"{key}.label must be of one method; {settings.label!r} is of several")
-        make_calibrator(name, settings, key)
+        make_calibrator(settings, key)
 
 
-def make_calibrator(name: str, settings: MethodSettings, key: str = "") -> Calibrator:
+def make_calibrator(settings: MethodSettings, key: str) -> Calibrator:
     """A new calibrator of the user's class; the file is run when it is first needed, and when it changed."""
-    where = f"{key or f'methods.{name}'}: calibrator"
+    where = f"{key}: calibrator"
     module, _, kind = settings.calibrator.rpartition(":")
     found = getattr(_load(module, where), kind, None)
     if found is None:
