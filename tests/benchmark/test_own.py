@@ -256,7 +256,9 @@ def test_a_class_of_an_installed_package():
 
 def test_two_methods_of_one_label_are_refused(file):
     settings = settings_of(file, label="Mine")
-    with pytest.raises(ConfigError, match=r"own\.toml: methods\.a\.label must be of one method; 'Mine' is of several"):
+    with pytest.raises(
+        ConfigError, match=r"own\.toml: methods\.a\.label must be of one method; 'Mine' is of several"
+    ):
         check_methods({"a": settings, "b": settings}, {"a": "own.toml", "b": "own.toml"})
 
 
