@@ -12,6 +12,7 @@ from equable.training import ReplaySettings, train_scenario
 from equable.training.checkpoint import load_tensors
 from equable.training.networks import (
     NETWORKS,
+    BasicBlock,
     ResNet32,
     SlimResNet18,
     build_network,
@@ -61,6 +62,23 @@ def test_resnet32_starts_from_kaiming_fan_out():
     weight = ResNet32(10, (32, 32, 3)).stages[10].conv1.weight  # 32 → 64 channels
     assert weight.shape == (64, 32, 3, 3)
     assert weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("pixels", [28, 33])
+def test_a_strided_block_is_the_textbooks_to_the_bit_and_its_gradient_keeps_the_layout(pixels):
+    torch.manual_seed(0)
+    block = BasicBlock(20, 40, 2).to(memory_format=torch.channels_last)
+    x = torch.randn(4, 20, pixels, pixels).to(memory_format=torch.channels_last).requires_grad_()
+    out = block(x)
+    (gradient,) = torch.autograd.grad(out.square().sum(), x)
+
+    conv, norm = block.shortcut
+    inner = block.conv2(F.relu(block.bn1(block.conv1(x))))
+    textbook = F.relu(block.bn2(inner) + norm(F.conv2d(x[:, :, ::2, ::2], conv.weight)))
+    (expected,) = torch.autograd.grad(textbook.square().sum(), x)
+    assert torch.equal(out, textbook)
+    assert torch.equal(gradient, expected)
+    assert gradient.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_initial_weights_follow_the_seed_and_leave_the_global_generator_alone():

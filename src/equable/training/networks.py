@@ -45,7 +45,9 @@ class BasicBlock(nn.Module):
         # A 1×1 convolution with stride s is one without on every s-th pixel. Written out, because oneDNN's
         # strided kernel corrupts memory when there are few channels:
         # https://github.com/uxlfoundation/oneDNN/issues/6035
-        short = self.shortcut(x[:, :, :: self.stride, :: self.stride])
+        # The mean of one pixel is that pixel. A slice would say the same, but its gradient comes back with
+        # the channels first, and every map it meets on the way is then walked in the wrong order.
+        short = self.shortcut(x if self.stride == 1 else F.avg_pool2d(x, 1, self.stride))
         return F.relu(self.bn2(self.conv2(out)) + short, inplace=True)
 
 
