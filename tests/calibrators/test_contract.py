@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 import equable
+from equable.calibrators import shifted
 from equable.errors import ConvergenceWarning, InputError, NotFittedError
 from planted import make_incremental
 
@@ -211,6 +213,19 @@ def test_weights_are_copies_of_rows(calibrator, incremental):
     else:
         # the prior of DATS counts rows: three copies are three rows, a weight of three is not
         np.testing.assert_allclose(a, b, atol=2e-2)
+
+
+def test_float32_logits_are_fitted_like_the_same_in_float64_however_many(
+    calibrator, incremental, monkeypatch
+):
+    """They are partly worked on in float32; here all count as large."""
+    logits = incremental.logits.astype(np.float32)
+    same = replace(incremental, logits=logits.astype(np.float64))
+    expected = predict(fit(clone(calibrator), same), same, groups=same.tasks)
+    monkeypatch.setattr(shifted, "LARGE_ELEMENTS", 1)
+    narrow = replace(incremental, logits=logits)
+    found = predict(fit(calibrator, narrow), same, groups=same.tasks)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_out_receives_the_result(calibrator, incremental):

@@ -171,20 +171,70 @@ def test_newton_says_when_it_does_not_converge():
 def test_curves_are_sums_of_brier_scores():
     z, y = vector_4()
     weights = np.random.default_rng(2).random(len(y))
-    curves = brier_curves(z, y, weights, np.array([0.5, 2.0]), y, 5)
+    curves = brier_curves(z, y, weights, np.array([0.3, 2.7]), y, 5)
     for c in range(5):
         mine = y == c
-        for g, t in enumerate((0.5, 2.0)):
+        for g, t in enumerate((0.3, 2.7)):
             expected = naive_loss(z[mine], y[mine], t, "brier", weights[mine]) * weights[mine].sum()
             assert curves[c, g] == pytest.approx(expected, rel=1e-12)
 
 
-def test_large_inputs_are_converted_block_by_block(monkeypatch):
+def test_curves_of_large_float32_inputs_are_those_of_float64():
+    z, y = many_rows(8000, 20)
+    grid = np.array([0.3, 2.7])
+    narrow, wide = (brier_curves(rows, y, np.ones(8000), grid, y, 20) for rows in (z, z.astype(float)))
+    np.testing.assert_allclose(narrow, wide, rtol=1e-6)
+    assert (narrow != wide).any()
+
+
+def test_large_inputs_are_converted_block_by_block_in_each_pass(monkeypatch):
     z, y = vector_4()
-    expected = [SOLVERS[loss](z, y).temperature for loss in LOSSES]
+    expected = brier_temperature(z, y).temperature
     monkeypatch.setattr(shifted, "KEEP_ELEMENTS", 0)
-    monkeypatch.setattr("equable.arrays.BLOCK_ELEMENTS", 35)
-    assert nll_temperature(z, y).temperature == pytest.approx(expected[0], rel=1e-12)
+    monkeypatch.setattr(shifted, "BLOCK_ELEMENTS", 35)
+    rows = shifted.ShiftedRows(z)
+    for _ in range(2):
+        parts = [part for _, part in rows]
+        assert [len(part) for part in parts] == [7] * 28 + [4]
+        np.testing.assert_array_equal(np.concatenate(parts), z - z.max(axis=1, keepdims=True))
+    assert brier_temperature(z, y).temperature == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_float32_rows_give_the_same_losses(loss):
+    z, y = many_rows(500, 20)
+    rows = z - z.max(axis=1, keepdims=True)
+    beta = np.random.default_rng(0).uniform(0.1, 3, len(y))
+    for narrow, wide in zip(
+        loss_and_slope(rows, y, beta, loss), loss_and_slope(rows.astype(float), y, beta, loss), strict=True
+    ):
+        assert narrow.dtype == wide.dtype == np.float64
+        np.testing.assert_allclose(narrow, wide, rtol=1e-6, atol=1e-6)
+        assert (narrow != wide).any()  # it was indeed another arithmetic
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "dtype", "expected"),
+    [
+        (8000, np.float16, np.float32),
+        (8000, np.float32, np.float32),
+        (8000, np.float64, np.float64),
+        (2000, np.float32, np.float64),
+    ],
+)
+def test_only_large_inputs_that_are_no_more_precise_are_worked_on_in_float32(n_rows, dtype, expected):
+    assert shifted.quick_type(many_rows(n_rows, 20)[0].astype(dtype)) is expected
+
+
+@pytest.mark.parametrize("n_rows", [300, 2000, 8000])
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 2e37), (np.float64, 1e60), (np.float64, 1e300)])
+def test_logits_beyond_float32_are_worked_on_in_float64(n_rows, dtype, scale):
+    """Some rows are wrong by an unheard-of margin: nothing but the highest temperature will do."""
+    z, y = many_rows(n_rows, 20)
+    z = z.astype(np.float64) * scale
+    assert np.abs(z).max() < np.finfo(dtype).max
+    assert nll_temperature(z.astype(dtype), y).temperature == MAX_TEMPERATURE
+    assert not shifted.fits_float32(z.astype(dtype))
 
 
 def many_rows(n_rows, n_classes):

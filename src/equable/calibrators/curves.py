@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.shifted import ShiftedRows
+from equable.calibrators.shifted import ShiftedRows, quick_type
 from equable.calibrators.solvers import LOG_BOUNDS, Loss, lbfgs, loss_and_slope
 
 GRID_POINTS = 65
@@ -109,7 +109,7 @@ def tabulate(
     owner = folds * n_classes + labels
     sums = np.zeros((N_FOLDS * n_classes, len(slopes), len(grid)))
     derivatives = np.zeros((n_classes, len(slopes), len(grid)))
-    for block, shifted in ShiftedRows(logits):
+    for block, shifted in ShiftedRows(logits, quick_type(logits)):
         mine, w = owner[block], weights[block]
         for s, slope in enumerate(slopes):
             for g, level in enumerate(grid):

@@ -25,7 +25,7 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.nll import search_nll
-from equable.calibrators.shifted import KEEP_ELEMENTS, ShiftedRows
+from equable.calibrators.shifted import KEEP_ELEMENTS, LARGE_ELEMENTS, ShiftedRows, fits_float32, quick_type
 from equable.errors import ConvergenceWarning
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ MIN_TEMPERATURE = 0.05
 MAX_TEMPERATURE = 100.0
 LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 
-# From this many numbers on, a temperature is first sought in float32, or first on few rows.
+# From this many numbers on, a temperature is first sought in float32; of large inputs first on few rows.
 MEDIUM_ELEMENTS = 1 << 14
-LARGE_ELEMENTS = 1 << 17
 WARM_START_ROWS = 1024
 # What may be left of log T when a search ends: in the passes that only prepare, and in the last one.
 ROUGH, EXACT, EXACT_FLOAT32 = 1e-3, 1e-9, 1e-7
@@ -56,16 +55,19 @@ class Temperature:
 
 
 def loss_and_slope(
-    shifted: FloatArray, labels: IntArray, beta: FloatArray | float, loss: Loss
+    shifted: np.ndarray, labels: IntArray, beta: FloatArray | float, loss: Loss
 ) -> tuple[FloatArray, FloatArray]:
-    """Value and first derivative in u = log T of the loss of each row, at β = 1/T; `loss_terms` without v."""
+    """Value and first derivative in u = log T of the loss of each row, at β = 1/T; `loss_terms` without v.
+
+    Sums over the classes are taken in the type of `shifted`, all else in float64.
+    """
     beta = np.broadcast_to(np.asarray(beta, dtype=np.float64), labels.shape)
-    ones = np.ones(shifted.shape[1])
-    e = shifted * beta[:, None]
+    ones = np.ones(shifted.shape[1], dtype=shifted.dtype)
+    e = shifted * beta[:, None].astype(shifted.dtype, copy=False)
     np.exp(e, out=e)
-    total = e @ ones
+    total = (e @ ones).astype(np.float64, copy=False)
     mean = np.einsum("ij,ij->i", e, shifted) / total
-    own = shifted[np.arange(len(labels)), labels]
+    own = shifted[np.arange(len(labels)), labels].astype(np.float64, copy=False)
     if loss == "nll":
         return np.log(total) - beta * own, beta * (own - mean)
     p_own = np.exp(beta * own) / total
@@ -164,15 +166,15 @@ def nll_temperature(
     """
     weights = _relative(sample_weight, len(labels))
     passes: list[tuple[type[np.floating[Any]], float]] = [(np.float64, EXACT)]
-    if logits.size >= LARGE_ELEMENTS and logits.dtype.itemsize <= 4:
+    if quick_type(logits) is np.float32:
         passes = [(np.float32, EXACT_FLOAT32)]
-    elif logits.size >= MEDIUM_ELEMENTS:
+    elif logits.size >= MEDIUM_ELEMENTS and fits_float32(logits):
         passes = [(np.float32, ROUGH), (np.float64, EXACT)]
     u, n_iter, converged = 0.0, 0, True
     part = slice(None, None, len(labels) // WARM_START_ROWS or 1)
     if logits.size >= LARGE_ELEMENTS and part.step >= 4 and weights[part].any():
         few = logits[part], labels[part], _relative(weights[part], 0)
-        u, _, n_iter = search_nll(*few, u, np.float32, ROUGH, LOG_BOUNDS)
+        u, _, n_iter = search_nll(*few, u, passes[0][0], ROUGH, LOG_BOUNDS)
     for dtype, tolerance in passes:
         u, converged, n = search_nll(logits, labels, weights, u, dtype, tolerance, LOG_BOUNDS)
         n_iter += n
@@ -218,16 +220,17 @@ def brier_curves(
     owner: IntArray,
     n_owners: int,
 ) -> FloatArray:
-    """Σ w_i Brier_i(T) of each owner's rows at each grid temperature, (owners, G)."""
+    """Σ w_i Brier_i(T) of each owner's rows at each grid temperature, (owners, G); `quick_type` will do."""
     curves = np.zeros((n_owners, len(grid)))
-    for block, shifted in ShiftedRows(logits):
-        own = shifted[np.arange(len(shifted)), labels[block]]
+    dtype = quick_type(logits)
+    for block, shifted in ShiftedRows(logits, dtype):
+        own = shifted[np.arange(len(shifted)), labels[block]].astype(np.float64, copy=False)
         e = np.empty_like(shifted)
-        ones = np.ones(shifted.shape[1])
+        ones = np.ones(shifted.shape[1], dtype)
         for g, temperature in enumerate(grid):
-            np.multiply(shifted, 1 / temperature, out=e)
+            np.multiply(shifted, dtype(1 / temperature), out=e)
             np.exp(e, out=e)
-            total = e @ ones
+            total = (e @ ones).astype(np.float64, copy=False)
             value = np.einsum("ij,ij->i", e, e) / total**2 - 2 * np.exp(own / temperature) / total + 1
             curves[:, g] += np.bincount(owner[block], weights[block] * value, minlength=n_owners)
     return curves
