@@ -129,7 +129,8 @@ def estimate_mixes(
     """
     if centres is None:
         centres = np.broadcast_to(prior, (n_groups, len(prior)))
-    ratios = posterior[np.argsort(codes, kind="stable")] / prior  # rows of a group are neighbours
+    in_order = bool((codes[1:] >= codes[:-1]).all())  # rows of a group are neighbours
+    ratios = (posterior if in_order else posterior[np.argsort(codes, kind="stable")]) / prior
     sizes = np.bincount(codes, minlength=n_groups)
     ends = np.cumsum(sizes)
     mixes = np.empty((n_groups, len(prior)))
