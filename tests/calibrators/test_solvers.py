@@ -245,6 +245,18 @@ def many_rows(n_rows, n_classes):
     return z.astype(np.float32), y
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("n_rows", [300, 2000, 8000])
+def test_classes_masked_with_the_lowest_float32_do_not_count(loss, n_rows):
+    z, y = many_rows(n_rows, 20)
+    z *= np.float32(0.2)  # under-confident, so that the search divides by less than 1
+    masked = np.column_stack([z, np.full((n_rows, 3), np.finfo(np.float32).min)])
+    assert masked.dtype == np.float32
+    expected = SOLVERS[loss](z, y).temperature
+    assert expected < 1
+    assert SOLVERS[loss](masked, y).temperature == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("n_rows", "dtype", "tolerance"),
     [(300, np.float64, 1e-9), (2000, np.float32, 1e-9), (8000, np.float64, 1e-9), (8000, np.float32, 3e-7)],
