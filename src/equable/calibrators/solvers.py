@@ -152,10 +152,10 @@ def nll_temperature(
 ) -> Temperature:
     """The temperature of least mean NLL, by the series of its slope in β.
 
-    All but the smallest inputs take the first passes in float32, whose exponential is several times
-    faster, and large ones begin at the optimum of a few rows. The last pass, and so the result, is in
-    float64; only large inputs that are themselves no more precise than float32 end in it, with an error
-    in log T of about 1e-7.
+    All but the smallest inputs take the first passes in float32 where it can hold them: its exponential
+    is several times faster. Large ones begin at the optimum of a few rows. The last pass, and so the
+    result, is in float64; only large inputs that are themselves no more precise than float32 end in it,
+    with an error in log T of about 1e-7.
 
     Examples
     --------
