@@ -38,7 +38,7 @@ def as_array(value: Any, name: str) -> np.ndarray:
     if array.dtype.hasobject:
         raise InputError(f"{name} must be an array of numbers; got objects such as {_short(value)}")
     # numpy would drop the mask and show the numbers that it hides
-    if isinstance(value, np.ndarray) and np.any(getattr(value, "mask", False)):
+    if isinstance(value, np.ma.MaskedArray) and np.any(value.mask):
         raise InputError(f"{name} must have no masked entries; got {_short(value)}")
     return array
 

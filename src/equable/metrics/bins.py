@@ -104,8 +104,7 @@ def _uniform_index(confidence: np.ndarray, n_bins: int) -> NDArray[np.integer[An
     index: NDArray[np.int8]
     if _product_is_exact(n_bins, confidence.dtype):
         index = (confidence * confidence.dtype.type(n_bins)).astype(np.int8)
-        index -= (index == n_bins).view(np.int8)  # the last bin is closed
-        return index
+        return np.minimum(index, np.int8(n_bins - 1), out=index)  # the last bin is closed
     # Only the inner edges are searched: what is below the first or above the last falls in by itself,
     # so the last bin is closed and a confidence of 1 + 1e-16 has a place.
     inner = bin_edges(n_bins, confidence.dtype)[1:-1]

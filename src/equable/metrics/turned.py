@@ -24,22 +24,22 @@ class Turned:
     """The numbers of N rows and K classes.
 
     `values` is (K, N); or (K / 2, 2 N) where it is `paired`, classes 2 k and 2 k + 1 of a row side by side;
-    or, with `axis` 1, not turned at all: (N, K).
+    or, with `axis` 1, not turned at all: (N, K). `ones` are as many as are added up for a sum.
     """
 
     values: np.ndarray
+    ones: np.ndarray
     paired: bool = False
     axis: int = 0
 
     def maxima(self, values: np.ndarray) -> np.ndarray:
         """The largest number of each row (N,); `values` are ours, read as any type."""
-        found: np.ndarray = values.max(axis=self.axis)
+        found: np.ndarray = np.maximum.reduce(values, axis=self.axis)
         return np.maximum(found[::2], found[1::2]) if self.paired else found
 
     def sums(self) -> np.ndarray:
         """The sum of each row (N,)."""
-        ones = np.ones(self.values.shape[self.axis], self.values.dtype)
-        found: np.ndarray = ones @ self.values if self.axis == 0 else self.values @ ones
+        found: np.ndarray = self.ones @ self.values if self.axis == 0 else self.values @ self.ones
         return found[::2] + found[1::2] if self.paired else found
 
     def first_maxima(self) -> NDArray[np.intp]:
@@ -57,7 +57,7 @@ class Turned:
             both = np.empty(2 * len(of_rows), of_rows.dtype)
             both[::2] = both[1::2] = of_rows
             of_rows = both
-        return int(np.count_nonzero(self.values == np.expand_dims(of_rows, self.axis)))
+        return int(np.count_nonzero(self.values == (of_rows[:, None] if self.axis else of_rows)))
 
 
 def turned_blocks(matrix: np.ndarray, blocks: Sequence[slice]) -> Iterator[Turned]:
@@ -68,6 +68,7 @@ def turned_blocks(matrix: np.ndarray, blocks: Sequence[slice]) -> Iterator[Turne
     together = as_it_is and matrix.strides[1] == matrix.itemsize
     paired = together and not many and n_classes % 2 == 0 and n_classes > 2
     pair = PAIRS[2 * dtype.itemsize]
+    ones = np.ones(n_classes // (2 if paired else 1), dtype)
     room = np.empty(n_classes * (blocks[0].stop - blocks[0].start), dtype)  # the first block is the longest
     for block in blocks:
         rows = matrix[block]
@@ -75,11 +76,11 @@ def turned_blocks(matrix: np.ndarray, blocks: Sequence[slice]) -> Iterator[Turne
             if not as_it_is:
                 rows = room[: rows.size].reshape(rows.shape)
                 np.copyto(rows, matrix[block])
-            yield Turned(rows, axis=1)
+            yield Turned(rows, ones, axis=1)
             continue
-        values = room[: rows.size].reshape(n_classes // (2 if paired else 1), -1)
+        values = room[: rows.size].reshape(len(ones), -1)
         if paired:
             np.copyto(values.view(pair), rows.view(pair).T)
         else:
             np.copyto(values, rows.T)
-        yield Turned(values, paired)
+        yield Turned(values, ones, paired)
