@@ -125,6 +125,19 @@ def test_whole_numbers_as_logits(calibrator, dtype):
     np.testing.assert_allclose(got, expected, atol=1e-6 if dtype == np.float16 else 1e-12)
 
 
+@pytest.mark.parametrize("mask", [np.finfo(np.float64).min, -1e306, -1e299])
+def test_a_class_masked_with_any_low_number_is_out(calibrator, mask):
+    answers = []
+    for low in (-1e6, mask):
+        masked = DATA.logits.copy()
+        masked[np.arange(N), (DATA.y + 1) % K] = low
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cal = fit(calibrator, masked)
+            answers.append(cal.predict_proba(masked, features=DATA.features, groups=DATA.tasks))
+    np.testing.assert_allclose(answers[1], answers[0], atol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["uncalibrated", "ts", "ets", "pts", "arc"])
 def test_truth_values_as_labels_of_two_classes(name):
     rng = np.random.default_rng(0)

@@ -21,6 +21,8 @@ IntArray = NDArray[np.int64]
 BLOCK_ELEMENTS = 1 << 15
 # Fewer rows than this can be ≥ 0 and sum to 1 by chance, though they are logits.
 SUSPICIOUS_ROWS = 8
+# Logits further out than this overflow in float64 once they are subtracted or divided by a temperature.
+LARGEST_LOGIT = 1e300
 
 
 def row_blocks(n_rows: int, n_columns: int, elements: int = BLOCK_ELEMENTS) -> list[slice]:
@@ -80,8 +82,15 @@ def as_matrix(
 
 
 def as_logits(value: Any) -> np.ndarray:
-    """The (N, K) logits, K ≥ 2."""
-    return as_matrix(value, "logits", min_columns=2)
+    """The (N, K) logits, K ≥ 2; beyond ±1e300 they are taken as that.
+
+    Whoever masks a class with the lowest float64 means a probability of zero, and has it from −1e300 too;
+    but differences of larger numbers, and their products with 1 / T, overflow.
+    """
+    logits = as_matrix(value, "logits", min_columns=2)
+    if logits.dtype == np.float64 and (logits.min() < -LARGEST_LOGIT or logits.max() > LARGEST_LOGIT):
+        logits = np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT)
+    return logits
 
 
 def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
