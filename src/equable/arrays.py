@@ -31,14 +31,17 @@ def row_blocks(n_rows: int, n_columns: int, elements: int = BLOCK_ELEMENTS) -> l
     return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
-def as_array(value: Any, name: str) -> np.ndarray:
-    """Any array-like as a numpy array, without a copy where possible."""
+def as_array(value: Any, name: str, *, words: bool = False) -> np.ndarray:
+    """Any array-like as a numpy array, without a copy where possible; objects may be `words` where asked."""
     try:
         array = np.asarray(_from_torch(value) if hasattr(value, "detach") else value)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(f"{name} must be a rectangular array of numbers; got {_short(value)}") from error
+    if words and array.dtype == object and all(isinstance(word, str) for word in array.flat):
+        array = array.astype(str)
     if array.dtype.hasobject:
-        raise InputError(f"{name} must be an array of numbers; got objects such as {_short(value)}")
+        kind = "whole numbers or text" if words else "an array of numbers"
+        raise InputError(f"{name} must be {kind}; got objects such as {_short(value)}")
     # numpy would drop the mask and show the numbers that it hides
     if isinstance(value, np.ma.MaskedArray) and np.any(value.mask):
         raise InputError(f"{name} must have no masked entries; got {_short(value)}")
@@ -135,9 +138,9 @@ def as_integers(value: Any, name: str, n_rows: int, *, copy: bool = True) -> Int
     return array.astype(np.int64, copy=copy)
 
 
-def as_vector(value: Any, name: str, n_rows: int) -> np.ndarray:
+def as_vector(value: Any, name: str, n_rows: int, *, words: bool = False) -> np.ndarray:
     """A (N,) vector of anything."""
-    array = as_array(value, name)
+    array = as_array(value, name, words=words)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
@@ -146,8 +149,8 @@ def as_vector(value: Any, name: str, n_rows: int) -> np.ndarray:
 
 
 def as_groups(value: Any, n_rows: int) -> np.ndarray:
-    """The (N,) batch ids: whole numbers or text."""
-    array = as_vector(value, "groups", n_rows)
+    """The (N,) batch ids: whole numbers or text, also as a table's column of Python words."""
+    array = as_vector(value, "groups", n_rows, words=True)
     if array.dtype.kind not in "iubUS":
         raise InputError(f"groups must be whole numbers or text; got dtype {array.dtype}")
     return array

@@ -170,6 +170,18 @@ def test_row_order_is_irrelevant_where_roundings_decide(calibrator):
     np.testing.assert_allclose(found[1:], found[:1] * 2, atol=1e-9)
 
 
+def test_row_order_is_irrelevant_among_equal_rows_of_unequal_weight(calibrator, incremental):
+    data, rng = incremental, np.random.default_rng(0)
+    twice = np.repeat(np.arange(len(data.y)), 2)
+    weights = np.tile([0.1, 3.0], len(data.y)) * rng.uniform(0.5, 2, len(twice))
+    found = []
+    for _ in range(3):
+        order = rng.permutation(len(twice))
+        cal = fit(clone(calibrator), data, twice[order], sample_weight=weights[order])
+        found.append(predict(cal, data, groups=data.tasks))
+    np.testing.assert_allclose(found[1:], found[:1] * 2, atol=1e-9)
+
+
 def test_inputs_are_untouched(calibrator, incremental):
     before = [a.copy() for a in (incremental.logits, incremental.y, incremental.features, incremental.tasks)]
     for a in (incremental.logits, incremental.y, incremental.features, incremental.tasks):
@@ -234,8 +246,17 @@ def test_out_receives_the_result(calibrator, incremental):
     got = calibrator.predict_proba(incremental.logits, features=incremental.features, out=out)
     assert got is out
     np.testing.assert_allclose(out, expected, atol=1e-6)
-    with pytest.raises(InputError, match="out must be"):
-        calibrator.predict_proba(incremental.logits, features=incremental.features, out=np.empty((2, 2)))
+    fixed = np.empty(expected.shape)
+    fixed.setflags(write=False)
+    wrong = {
+        "got float64 \\(2, 2\\)": np.empty((2, 2)),
+        "got int64": np.empty(expected.shape, dtype=int),
+        "got float64 .*, read-only": fixed,
+        "got list": expected.tolist(),
+    }
+    for message, out in wrong.items():
+        with pytest.raises(InputError, match=f"out must be a numpy float array of shape .*; {message}"):
+            calibrator.predict_proba(incremental.logits, features=incremental.features, out=out)
 
 
 def test_out_may_be_the_logits_themselves(calibrator, incremental):

@@ -1,6 +1,7 @@
 """Calibrator files: what is damaged, forged, foreign or newer is refused, and nothing is lost."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -63,6 +64,19 @@ def test_newer(saved):
 def test_missing(tmp_path):
     with pytest.raises(FileNotFoundError):
         equable.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize("load", [equable.load, equable.Stream.load])
+def test_a_folder_is_the_systems_own_error(load, tmp_path):
+    with pytest.raises(IsADirectoryError):
+        load(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_so_is_a_file_that_may_not_be_read(saved):
+    saved.chmod(0)
+    with pytest.raises(PermissionError):
+        equable.load(saved)
 
 
 def test_shapes_that_do_not_fit_together(saved):

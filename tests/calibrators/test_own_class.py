@@ -76,13 +76,63 @@ def test_impossible_temperatures_are_refused(gives, message):
         ),
         (
             {"level_": np.ones(2), "table_": np.ones((2, 3))},
-            r"level_ must be one float, .*; got shape \(2,\)",
+            r"level_ must be one finite float, as FITTED says; got array\(\[1\., 1\.\]\)",
         ),
+        ({"level_": np.nan, "table_": np.ones((2, 3))}, "level_ must be one finite float, .*; got nan"),
+        ({"level_": "2.5", "table_": np.ones((2, 3))}, r"level_ must be one finite float, .*; got '2\.5'"),
+        ({"level_": True, "table_": np.ones((2, 3))}, "level_ must be one finite float, .*; got True"),
+        ({"level_": 2.0, "table_": np.ones((5, 3))}, r"'KE' of FITTED, here \(2, 3\); got shape \(5, 3\)"),
+        ({"level_": 2.0, "table_": [[-np.inf, 1], [0, 1]]}, "table_ must be finite real numbers; got array"),
+        ({"level_": 2.0, "table_": [[1j, 1], [0, 1]]}, "table_ must be finite real numbers; got array"),
+        ({"level_": 2.0, "table_": [["a"], ["b"]]}, "table_ must be finite real numbers; got array"),
+        ({"level_": 2.0, "table_": [[1.0, 2.0], [3.0]]}, r"table_ must be an array, .*; got \[\[1\.0"),
     ],
 )
 def test_what_is_learnt_must_be_what_is_promised(learns, message):
     with pytest.raises(InputError, match=rf"^Mine\._fit.*{message}"):
         fitted(learns=learns)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("int", 2.7, r"must be one int, as FITTED says; got 2\.7"),
+        ("bool", "False", "must be one bool, as FITTED says; got 'False'"),
+        ("text", 3, "must be one text, as FITTED says; got 3"),
+        ("2", np.ones(3), r"must have the axes '2' of FITTED, here \(2,\); got shape \(3,\)"),
+        ("E", np.ones(4), r"must have the axes 'E' of FITTED, here \(3,\); got shape \(4,\)"),
+    ],
+)
+def test_kinds_are_kept(kind, value, message, monkeypatch):
+    monkeypatch.setattr(Mine, "FITTED", {"table_": "KE", "level_": kind})
+    with pytest.raises(InputError, match=rf"^Mine\._fit: level_ {message}"):
+        fitted(learns={"level_": value, "table_": np.ones((2, 3))})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("float", 3),
+        ("float", np.float32(0.1)),
+        ("float", np.array(1.5)),
+        ("int", np.int8(3)),
+        ("bool", np.True_),
+        ("text", np.str_("word")),
+        ("K", [1, 2]),
+        ("K", np.array([True, False])),
+        ("KE", np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))),
+    ],
+)
+def test_a_file_gives_back_what_is_used(kind, value, monkeypatch, tmp_path):
+    monkeypatch.setattr(Mine, "FITTED", {"table_": "KE", "level_": kind})
+    monkeypatch.setitem(equable.CALIBRATORS, "mine", Mine)
+    monkeypatch.setattr(Mine, "_fit", lambda self, rows: {"level_": value, "table_": np.ones((2, 3))})
+    before = Mine().fit(LOGITS, LABELS)
+    before.save(tmp_path / "mine.safetensors")
+    after = equable.load(tmp_path / "mine.safetensors")
+    assert type(after.level_) is type(before.level_)
+    assert np.array_equal(after.level_, before.level_)
+    assert np.array_equal(before.level_, value)
 
 
 def test_a_refused_fit_leaves_the_earlier_one_whole():

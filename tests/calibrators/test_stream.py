@@ -46,6 +46,18 @@ def test_long_updates_are_served_in_pieces(fitted, data):
     assert len(whole) == 25
 
 
+def test_the_layout_of_the_rows_in_memory_is_nothing_to_it(fitted, data, tmp_path):
+    stream = equable.Stream(fitted, window=40)
+    logits, features = np.asfortranarray(data.logits), np.asfortranarray(data.features)
+    stream.update(logits[:55], features=features[:55])
+    stream.save(tmp_path / "stream.safetensors")
+    again = equable.Stream.load(tmp_path / "stream.safetensors")
+    np.testing.assert_array_equal(
+        stream.update(logits[55:80], features=features[55:80]),
+        again.update(logits[55:80], features=features[55:80]),
+    )
+
+
 def test_saved_and_restored_it_goes_on_with_the_same_bits(fitted, data, tmp_path):
     stream = equable.Stream(fitted, window=40)
     stream.update(data.logits[:55], features=data.features[:55])

@@ -147,6 +147,38 @@ class TestTheLogs:
         assert {name: results[name] for name in expected} == expected
         assert all(f"{name} = {value:.4f}" in text.getvalue() for name, value in expected.items())
 
+    def test_experiences_keep_their_own_numbers_in_whatever_order_they_are_learnt(self):
+        data = benchmark()
+        plugin = CalibrationPlugin(equable.Uncalibrated(), data.valid_stream)
+        learner = strategy(Network(), [plugin])
+        learner.train(data.train_stream[2])
+        learner.train(data.train_stream[0])
+        results = learner.eval(data.test_stream)
+        learner.model.eval()
+        seen = sorted(plugin.calibration.classes)
+        for number in (0, 2):
+            dataset = data.test_stream[number].dataset
+            x, y = torch.stack([row[0] for row in dataset]), np.array([row[1] for row in dataset])
+            with torch.no_grad():
+                p = torch.softmax(learner.model(x).double()[:, seen], dim=1).numpy()
+            expected = expected_calibration_error(np.searchsorted(seen, y), p)
+            found = results[f"ECE_Calibrated_Exp/{STREAM}/Exp00{number}"]
+            assert found == pytest.approx(expected, abs=1e-6)
+        assert f"ECE_Calibrated_Exp/{STREAM}/Exp001" not in results
+
+    def test_one_class_alone_is_nothing_to_calibrate(self):
+        whole = nc_benchmark(
+            rows(60, seed=0), rows(30, seed=1), n_experiences=N_CLASSES, task_labels=False, seed=4
+        )
+        data = benchmark_with_validation_stream(whole, split_strategy=stratified_split(30))
+        plugin = CalibrationPlugin(equable.Uncalibrated(), data.valid_stream)
+        learner = strategy(Network(), [plugin])
+        for number, experience in enumerate(data.train_stream[:2]):
+            learner.train(experience)
+            results = learner.eval(data.test_stream)
+            assert (f"ECE_Calibrated/{STREAM}" in results) == (number > 0)
+        assert [task.count for task in plugin.comparison.tasks] == [30, 30]
+
     def test_the_numbers_are_right(self):
         learner, plugin, data = trained(equable.TemperatureScaling(), loggers=[InteractiveLogger()])
         results = learner.eval(data.test_stream)

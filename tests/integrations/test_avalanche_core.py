@@ -190,8 +190,40 @@ class TestTheComparison:
         assert result.accuracy == result.accuracy_before
 
     def test_before_the_first_task(self):
+        calibration = IncrementalCalibration(equable.ARC())
         with pytest.raises(NotFittedError, match="no task has ended"):
-            IncrementalCalibration(equable.ARC()).compare(self.outputs(*planted()))
+            calibration.compare(self.outputs(*planted()))
+        with pytest.raises(NotFittedError, match="no task has ended"):
+            calibration.evaluate(same_columns(), planted())
+
+    def test_labels_beyond_a_head_that_grows_are_of_classes_to_come(self):
+        torch.manual_seed(0)
+        x, model = torch.randn(60, N_COLUMNS), nn.Linear(N_COLUMNS, 2)
+        calibration = IncrementalCalibration(equable.Uncalibrated())
+        calibration.end_task(model, TensorDataset(x[:40], torch.arange(2).repeat(20)))
+        tests = [TensorDataset(x, torch.arange(4).repeat(15)), TensorDataset(x, torch.full((60,), 3))]
+        seen = TensorDataset(x[torch.arange(60) % 4 < 2], torch.arange(2).repeat(15))
+        found, expected = calibration.evaluate(model, tests), calibration.evaluate(model, [seen])
+        assert found.nll == pytest.approx(expected.nll, abs=1e-6)
+        assert [task.count for task in found.tasks] == [30]
+        with pytest.raises(InputError, match="with classes seen so far; got rows of no class seen"):
+            calibration.evaluate(model, tests[1:])
+        with pytest.raises(InputError, match="with classes seen so far; got none"):
+            calibration.evaluate(model, [])
+
+    @pytest.mark.parametrize("columns", [1, 4])
+    def test_calibration_begins_with_the_second_class(self, columns):
+        torch.manual_seed(0)
+        x, calibration = torch.randn(60, 3), IncrementalCalibration(equable.Uncalibrated(), percent=50)
+        for _ in range(2):  # learnt twice it is one class still
+            calibration.end_task(nn.Linear(3, columns), TensorDataset(x, torch.zeros(60, dtype=torch.long)))
+            with pytest.raises(NotFittedError, match="only class 0 has been seen so far"):
+                calibration.evaluate(nn.Linear(3, 4), [TensorDataset(x, torch.arange(60) % 2)])
+        assert [len(rows) for _, rows in calibration.calibration_buffer] == [30, 30]
+        model = nn.Linear(3, 4)
+        calibration.end_task(model, TensorDataset(x, torch.full((60,), 2)))
+        assert calibration.classes == [0, 2]
+        assert calibration.evaluate(model, [TensorDataset(x, torch.arange(60) % 4)]).tasks
 
     def test_rows_without_labels_are_all_kept(self):
         calibration = finished(equable.ARC(), planted())
@@ -249,6 +281,15 @@ class TestRefusals:
     def test_percent(self, percent):
         with pytest.raises(InputError, match=r"percent must be in \(0, 100\]"):
             IncrementalCalibration(equable.ARC(), percent=percent)
+
+    @pytest.mark.parametrize("percent", [0, 150, "half", None])
+    def test_share(self, percent):
+        with pytest.raises(InputError, match=r"percent must be in \(0, 100\]; got"):
+            stratified_share([0, 1], percent, seed=0)
+
+    def test_share_of_nothing(self):
+        with pytest.raises(InputError, match="labels must hold at least one row; got none"):
+            stratified_share([], 50, seed=0)
 
     @pytest.mark.parametrize("calibrator", ["dats", equable.ARC, None])
     def test_calibrator(self, calibrator):

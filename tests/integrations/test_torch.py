@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -183,6 +184,24 @@ class TestCollect:
     def test_bad_loaders_are_refused(self, net, loader, words):
         with pytest.raises(InputError, match=words):
             collect(net, loader)
+
+    def test_inputs_may_be_named_tuples(self, rows):
+        class Pair(NamedTuple):
+            image: torch.Tensor
+            age: torch.Tensor
+
+        class Both(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(8, K)
+
+            def forward(self, pair):
+                return self.head(pair.image + pair.age)
+
+        x, y = rows[:2]
+        model = Both()
+        found = collect(model, [(Pair(x, 0 * x), y)])
+        np.testing.assert_array_equal(found.logits, model.head(x).detach().numpy())
 
     def test_labels_can_be_left_unread(self, net):
         assert collect(net, [(torch.zeros(2, 8), ("cat", "dog"))], labels=False).labels is None

@@ -58,6 +58,15 @@ class TestArithmetic:
             expected = fitted[name].predict_proba(logits, features=features)
             found = program(torch.tensor(logits), torch.tensor(features))
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+        for bad in (np.nan, np.inf, -np.inf):
+            logits, features = (part.clone() for part in example)
+            logits[0, 1] = bad
+            found = program(logits, features)
+            assert bool(found[0].isnan().all())
+            assert bool(found[1:].isnan().any()) == name.startswith("arc")
+            if name.startswith("dats"):
+                features[0, 0] = bad
+                assert bool(program(example[0], features).isnan().all())
 
     @pytest.mark.parametrize("name", ["arc guarded untold", "arc held guarded untold"])
     def test_the_guard_acts_where_the_library_acts(self, fitted, unseen_rows, name):

@@ -62,7 +62,7 @@ def test_share_grows_with_the_tolerated_error(seed, tolerances):
     assert shares == sorted(shares)
 
 
-@pytest.mark.parametrize("max_error", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("max_error", [-0.1, 1.1, float("nan"), None, "0.1"])
 def test_bad_tolerance(max_error):
     with pytest.raises(InputError, match=r"max_error must be in \[0, 1\]; got"):
         accepted_share([0], [[0.9, 0.1]], max_error)

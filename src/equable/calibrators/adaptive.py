@@ -185,7 +185,7 @@ class ARC(Calibrator):
         slopes = np.zeros(1)
         if self.adaptive == "auto":
             slopes = np.array(SHRINKAGE) * fit_slope(logits, labels, weights, x, self.loss, replayed)
-        folds = cross_folds(labels, canonical_order(logits, labels))
+        folds = cross_folds(labels, canonical_order(logits, labels, weights))
         curves = tabulate(logits, labels, weights, x, slopes, folds, self.loss).pulled_to(replayed)
         mass = np.bincount(labels, weights, minlength=rows.n_classes)
         squares = np.bincount(labels, weights**2, minlength=rows.n_classes)
@@ -246,16 +246,15 @@ class ARC(Calibrator):
 
     def _mixes(self, posterior: FloatArray, codes: IntArray, n_groups: int) -> FloatArray:
         """The class mix of each batch, (G, K)."""
+        strength = float(self.prior_strength)  # numpy's narrow numbers overflow when rows are added to them
         if len(self.task_mixes_) == 1:
-            return estimate_mixes(posterior, self.prior_, codes, n_groups, self.prior_strength)
+            return estimate_mixes(posterior, self.prior_, codes, n_groups, strength)
         shares = self.task_mixes_.sum(axis=1)
         by_task = (posterior / self.prior_) @ self.task_mixes_.T
         by_task /= by_task.sum(axis=1, keepdims=True)
-        tasks = estimate_mixes(by_task, shares, codes, n_groups, self.prior_strength)
+        tasks = estimate_mixes(by_task, shares, codes, n_groups, strength)
         centres = tasks @ (self.task_mixes_ / shares[:, None])
-        return estimate_mixes(
-            posterior, self.prior_, codes, n_groups, TASK_PULL * self.prior_strength, centres
-        )
+        return estimate_mixes(posterior, self.prior_, codes, n_groups, TASK_PULL * strength, centres)
 
     def _choose(self, mixes: FloatArray) -> tuple[FloatArray, FloatArray, np.ndarray]:
         """Level and slope of each batch, and whether the guard acted."""

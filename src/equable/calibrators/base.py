@@ -104,7 +104,7 @@ class Calibrator:
         """
         self._check_settings()
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)
-        learnt = {**self._check_learnt(self._fit(rows)), "n_classes_": rows.n_classes}
+        learnt = {**self._check_learnt(self._fit(rows), rows.n_classes), "n_classes_": rows.n_classes}
         self.__dict__.update(learnt)  # all at once: a failed fit leaves the old one whole
         return self
 
@@ -219,15 +219,19 @@ class Calibrator:
         return rows
 
     def _check_out(self, out: np.ndarray | None, rows: Outputs) -> np.ndarray | None:
-        if out is not None and (out.shape != rows.logits.shape or out.dtype.kind != "f"):
-            raise InputError(
-                f"out must be a float array of shape {rows.logits.shape}; got {out.dtype} {out.shape}"
-            )
+        if out is None:
+            return None
+        rule = f"out must be a numpy float array of shape {rows.logits.shape} that can be written to"
+        if not isinstance(out, np.ndarray):
+            raise InputError(f"{rule}; got {type(out).__name__}")
+        if out.shape != rows.logits.shape or out.dtype.kind != "f" or not out.flags.writeable:
+            state = "" if out.flags.writeable else ", read-only"
+            raise InputError(f"{rule}; got {out.dtype} {out.shape}{state}")
         return out
 
     # What a method of the user's own gives back: the mistake is named where it is made.
 
-    def _check_learnt(self, learnt: Any) -> Mapping[str, Any]:
+    def _check_learnt(self, learnt: Any, n_classes: int) -> dict[str, Any]:
         where, names = f"{type(self).__name__}._fit", sorted(self.FITTED)
         if not isinstance(learnt, Mapping):
             raise InputError(
@@ -237,12 +241,13 @@ class Calibrator:
             raise InputError(
                 f"{where} must return what FITTED names, {names}; got {sorted(map(str, learnt))}"
             )
-        for name, kind in self.FITTED.items():
-            shape, single = np.shape(learnt[name]), kind in SCALARS
-            if len(shape) != (0 if single else len(kind) or 1):  # no axes at all: it is meant to be "float"
-                rule = f"be one {kind}, as FITTED says" if single else f"have the axes {kind!r} of FITTED"
-                raise InputError(f"{where}: {name} must {rule}; got shape {shape}")
-        return learnt
+        axes = {"K": n_classes}
+        return {
+            name: _learnt_number(f"{where}: {name}", learnt[name], kind)
+            if kind in SCALARS
+            else _learnt_array(f"{where}: {name}", learnt[name], kind, axes)
+            for name, kind in self.FITTED.items()
+        }
 
     def _row_temperatures(self, rows: Outputs) -> FloatArray:
         found = self._temperatures(rows)
@@ -266,6 +271,38 @@ class Calibrator:
             raise InputError(f"{where} must {rule} of shape {shape}{words}; got {got}")
 
     n_classes_: int
+
+
+def _learnt_number(name: str, value: Any, kind: str) -> Any:
+    """One number or word of ``FITTED``, of Python's own type: what is used is then what a file gives back."""
+    plain = value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
+    whole = type(plain) is int
+    fits = type(plain) is SCALARS[kind] or (kind == "float" and whole)
+    if not fits or (kind == "float" and not np.isfinite(plain)):
+        rule = "one finite float" if kind == "float" else f"one {kind}"
+        raise InputError(f"{name} must be {rule}, as FITTED says; got {value!r:.60}")
+    return SCALARS[kind](plain)
+
+
+def _learnt_array(name: str, value: Any, kind: str, axes: dict[str, int]) -> FloatArray:
+    """An array of ``FITTED`` as float64, its lengths as its kind says: each letter the same throughout."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{name} must be an array, as FITTED says; got {value!r:.60}") from error
+    if array.ndim != (len(kind) or 1):  # no axes at all: it is meant to be "float"
+        raise InputError(f"{name} must have the axes {kind!r} of FITTED; got shape {array.shape}")
+    lengths = tuple(
+        int(axis) if axis.isdigit() else axes.setdefault(axis, length)
+        for axis, length in zip(kind, array.shape, strict=False)
+    )
+    if array.shape != lengths:
+        raise InputError(
+            f"{name} must have the axes {kind!r} of FITTED, here {lengths}; got shape {array.shape}"
+        )
+    if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+        raise InputError(f"{name} must be finite real numbers; got {array!r:.60}")
+    return np.ascontiguousarray(array, dtype=np.float64)
 
 
 def _check_current(current: Any, rows: Outputs) -> tuple[np.ndarray, IntArray] | None:

@@ -200,7 +200,7 @@ class DATS(Calibrator):
             rows.labels if per_class else np.zeros_like(rows.labels),
             len(free),
             free,
-            self.prior_strength,
+            float(self.prior_strength),
         )
         if per_class and by_class:
             return solve_by_class(problem, class_distances)
@@ -233,7 +233,7 @@ class DATS(Calibrator):
         cell = codes * n_classes + assigned
         shape = (n_groups, n_classes)
         counts = np.bincount(cell, minlength=n_groups * n_classes).reshape(shape)
-        kept = retained_classes(counts, self.coverage)
+        kept = retained_classes(counts, float(self.coverage))
         # mean distance of the rows of each (group, class): d_c itself where a class shares one
         sums = np.bincount(cell, distances, minlength=n_groups * n_classes).reshape(shape)
         mean_distances = sums / np.maximum(counts, 1)

@@ -101,11 +101,10 @@ def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str
 def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     from safetensors import SafetensorError, safe_open
 
+    path.open("rb").close()  # a folder, no permission: the system's own error, which the library would hide
     try:
         with safe_open(path, framework="np") as file:
             return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileFormatError(
             f"{path} must be a whole safetensors file; it is damaged or foreign: {error}"

@@ -108,9 +108,9 @@ class Stream:
 
 
 def _rows(value: Any, name: str) -> np.ndarray:
-    """A vector as one row; all rows in float64, so that pieces of different types can be joined."""
+    """A vector as one row; all rows in float64 and of one layout: pieces are joined, saved and read again."""
     array = as_array(value, name)
-    return np.atleast_2d(array).astype(np.float64) if array.dtype.kind in "iubf" else array
+    return np.atleast_2d(array).astype(np.float64, order="C") if array.dtype.kind in "iubf" else array
 
 
 def _join(first: Outputs, second: Outputs) -> Outputs:

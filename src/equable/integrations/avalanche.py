@@ -14,7 +14,7 @@ from torch import nn
 
 from equable.calibrators import Calibrator
 from equable.errors import InputError, MissingExtraError
-from equable.integrations.incremental import IncrementalCalibration, stratified_share
+from equable.integrations.incremental import IncrementalCalibration, require_percent, stratified_share
 from equable.metrics import TaskComparison
 
 try:
@@ -66,6 +66,7 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
     the experiences in which classes were learnt), ΔLECE and maxΔECE, and the ECE of each experience.
     Each experience of the stream is one batch with one temperature. Rows of classes not yet learnt are left
     out. An evaluation in the midst of an experience logs nothing: the calibrator is older than the model.
+    Nor does one before a second class has been learnt: there is nothing to calibrate.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
         self.calibration = IncrementalCalibration(calibrator, features=features, percent=percent, seed=seed)
         self.comparison: TaskComparison | None = None
         self._up_to_date = False
+        self._trained: list[int] = []  # the experience behind each task of `calibration`
         self._evaluated: list[Any] = []
 
     def before_training_exp(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
@@ -99,7 +101,8 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
     def after_training_exp(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
         """Extend the calibration buffer by this experience and fit the calibrator."""
         self.calibration.end_task(strategy.model, self._held_out(strategy).eval())
-        self._up_to_date = True
+        self._trained.append(_number(strategy.experience))
+        self._up_to_date = len(self.calibration.classes) > 1
 
     def before_eval(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
         """Start an evaluation."""
@@ -116,16 +119,17 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
         if not self._evaluated:
             return
         self.comparison = self.calibration.evaluate(strategy.model, self._evaluated)
-        for name, value in _values(self.comparison, strategy.experience.origin_stream.name):
+        stream = strategy.experience.origin_stream.name
+        for name, value in _values(self.comparison, stream, self._trained):
             strategy.evaluator.publish_metric_value(
                 MetricValue(self, name, value, strategy.clock.train_iterations)
             )
 
     def _held_out(self, strategy: Any) -> Any:
         """The validation dataset of the experience in training."""
-        wanted = strategy.experience.logging().current_experience
+        wanted = _number(strategy.experience)
         for experience in self.validation:
-            if experience.logging().current_experience == wanted:
+            if _number(experience) == wanted:
                 return experience.dataset
         raise InputError(f"validation must have the experiences of the training stream; it has no {wanted}")
 
@@ -136,6 +140,7 @@ def stratified_split(percent: float, *, seed: int = 0) -> Callable[[Any], tuple[
     For ``benchmark_with_validation_stream(benchmark, split_strategy=stratified_split(20))``; its own default
     takes the last rows as they come.
     """
+    require_percent(percent)
 
     def split(dataset: Any) -> tuple[Any, Any]:
         held_out = stratified_share(_targets(dataset), percent, seed=seed)
@@ -145,16 +150,21 @@ def stratified_split(percent: float, *, seed: int = 0) -> Callable[[Any], tuple[
     return split
 
 
+def _number(experience: Any) -> int:
+    """The place of an experience in its stream, which Avalanche tells loggers alone while it trains."""
+    return int(experience.logging().current_experience)
+
+
 def _targets(dataset: Any) -> list[int]:
     return [int(target) for target in dataset.targets]
 
 
-def _values(comparison: TaskComparison, stream: str) -> list[tuple[str, float]]:
-    """Names as Avalanche builds them, with their values."""
+def _values(comparison: TaskComparison, stream: str, experiences: list[int]) -> list[tuple[str, float]]:
+    """Names as Avalanche builds them, with their values; `experiences` are those behind the tasks."""
     place = f"eval_phase/{stream}_stream"
     whole = [(f"{name}/{place}", getattr(comparison, source)) for name, source in STREAM_METRICS.items()]
     return whole + [
-        (f"{name}/{place}/Exp{task.task:03}", getattr(task, source))
+        (f"{name}/{place}/Exp{experiences[task.task]:03}", getattr(task, source))
         for name, source in EXPERIENCE_METRICS.items()
         for task in comparison.tasks
     ]

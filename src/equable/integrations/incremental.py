@@ -6,7 +6,8 @@ calibration buffer, and the calibrator is fitted anew. The model is only read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from equable.arrays import IntArray
+from equable.arrays import IntArray, as_array, as_integers
 from equable.calibrators import Calibrator
 from equable.calibrators.shifted import softmax
 from equable.errors import InputError, NotFittedError
@@ -77,8 +78,7 @@ class IncrementalCalibration:
     ) -> None:
         if not isinstance(calibrator, Calibrator):
             raise InputError(f"calibrator must be an equable calibrator; got {type(calibrator).__name__}")
-        if not 0 < percent <= 100:
-            raise InputError(f"percent must be in (0, 100]; got {percent}")
+        require_percent(percent)
         self.calibrator, self.percent, self.seed = calibrator, percent, seed
         self.features: nn.Module | str | Literal[False] | None = (
             features if calibrator.needs_features else False
@@ -96,17 +96,28 @@ class IncrementalCalibration:
 
         `validation` is a dataset of (x, y) or (x, y, …) rows that were never trained on, not augmented. It
         stays referenced: its rows in the calibration buffer pass through the model after each later task.
+        As long as only one class has been seen there is nothing to calibrate: its rows wait for the next.
         """
         task = len(self.calibration_buffer)
+        if len(self.task_of_class) < 2:
+            labels = _labels(validation)
+            if len({*self.task_of_class, *labels.tolist()}) == 1:
+                self._keep(validation, self._draw(labels, task), labels, task)
+                return
         current = self.collect(model, validation, task)
-        labels = current.labels
-        assert labels is not None
-        kept = stratified_share(labels, self.percent, seed=[self.seed, task])
+        assert current.labels is not None
+        kept = self._draw(current.labels, task)
         earlier = [self.collect(model, part.validation, t, part.rows) for t, part in self._numbered()]
-        tasks = {**self.task_of_class, **dict.fromkeys(np.unique(labels).tolist(), task)}
-        self._fit(_joined([*earlier, current[kept]]), current, sorted(tasks))
-        self.task_of_class = tasks
-        self.calibration_buffer.append(Kept(validation, kept))
+        columns = sorted({*self.task_of_class, *current.labels.tolist()})
+        self._fit(_joined([*earlier, current[kept]]), current, columns)
+        self._keep(validation, kept, current.labels, task)
+
+    def _draw(self, labels: IntArray, task: int) -> IntArray:
+        return stratified_share(labels, self.percent, seed=[self.seed, task])
+
+    def _keep(self, validation: Any, rows: IntArray, labels: IntArray, task: int) -> None:
+        self.task_of_class = {**self.task_of_class, **dict.fromkeys(np.unique(labels).tolist(), task)}
+        self.calibration_buffer.append(Kept(validation, rows))
 
     def _numbered(self) -> list[tuple[int, Kept]]:
         return list(enumerate(self.calibration_buffer))
@@ -125,14 +136,8 @@ class IncrementalCalibration:
         self, model: nn.Module, dataset: Any, task: int | None = None, rows: IntArray | None = None
     ) -> Outputs:
         """What the model says about a dataset, or these rows of it; model and generator stay as they were."""
-        loader = DataLoader(
-            dataset,
-            BATCH,
-            sampler=None if rows is None else rows.tolist(),
-            collate_fn=getattr(dataset, "collate_fn", None),
-        )
-        with torch.random.fork_rng(devices=[]):  # a loader draws a seed, and transforms may draw
-            outputs = collect(model, (_inputs_and_labels(batch) for batch in loader), self.features)
+        with _same_generator():
+            outputs = collect(model, _batches(dataset, rows), self.features)
         return outputs if task is None else _with(outputs, tasks=np.full(len(outputs), task))
 
     def restrict(self, outputs: Outputs) -> Outputs:
@@ -140,8 +145,7 @@ class IncrementalCalibration:
 
         The task of each row is the one its class was learnt in. Rows without labels are all kept.
         """
-        if not self.task_of_class:
-            raise NotFittedError("no task has ended yet: call end_task(model, validation) first")
+        self._require_classes()
         if outputs.labels is None:
             return _restricted(outputs, self.classes)
         seen = outputs[np.isin(outputs.labels, self.classes)]
@@ -151,14 +155,39 @@ class IncrementalCalibration:
 
     def evaluate(self, model: nn.Module, tests: Iterable[Any]) -> TaskComparison:
         """`compare` on test sets such as those of the tasks: each is one batch, with one temperature."""
-        parts = []
-        for batch, dataset in enumerate(tests):
-            rows = self.collect(model, dataset)
-            names = np.full(len(rows), batch)
-            parts.append(Outputs(rows.logits, rows.labels, rows.features, groups=names))
+        self._require_classes()
+        found = [self._collect_seen(model, dataset, batch) for batch, dataset in enumerate(tests)]
+        parts = [rows for rows in found if rows is not None]
         if not parts:
-            raise InputError("tests must hold at least one dataset; got none")
+            told = "rows of no class seen so far" if found else "none"
+            raise InputError(f"tests must hold at least one dataset with classes seen so far; got {told}")
         return self.compare(_joined(parts))
+
+    def _collect_seen(self, model: nn.Module, dataset: Any, batch: int) -> Outputs | None:
+        """Rows of classes seen so far; a head that grows has no column for the labels of the others."""
+        labels: list[np.ndarray] = []
+
+        def inputs() -> Iterator[tuple[Any]]:
+            for x, y in _batches(dataset):
+                labels.append(as_array(y, "labels"))
+                yield (x,)
+
+        with _same_generator():
+            rows = collect(model, inputs(), self.features)
+        known = np.concatenate(labels)
+        seen = np.isin(known, self.classes)
+        if not seen.any():
+            return None
+        rows = rows[seen]
+        return Outputs(rows.logits, known[seen], rows.features, groups=np.full(len(rows), batch))
+
+    def _require_classes(self) -> None:
+        if not self.task_of_class:
+            raise NotFittedError("no task has ended yet: call end_task(model, validation) first")
+        if len(self.task_of_class) == 1:
+            raise NotFittedError(
+                f"only class {self.classes[0]} has been seen so far: calibration begins with a second class"
+            )
 
     def compare(self, outputs: Outputs, *, n_bins: int = 10) -> TaskComparison:
         """Test rows before and after calibration, task by task.
@@ -171,6 +200,12 @@ class IncrementalCalibration:
         return compare_tasks(rows.labels, rows.tasks, softmax(rows.logits), calibrated, n_bins=n_bins)
 
 
+def require_percent(percent: Any) -> None:
+    """Raise unless `percent` is a number in (0, 100]."""
+    if not isinstance(percent, int | float | np.number) or not 0 < percent <= 100:
+        raise InputError(f"percent must be in (0, 100]; got {percent!r}")
+
+
 def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> IntArray:
     """Positions of a random `percent` of each class's rows, at least one of each, ascending.
 
@@ -181,12 +216,32 @@ def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> I
     >>> [[0, 0, 0, 0, 5, 5, 7][row] for row in rows]
     [0, 0, 5, 7]
     """
+    require_percent(percent)
     rng, known = np.random.default_rng(seed), np.asarray(labels)
+    if not len(known):
+        raise InputError("labels must hold at least one row; got none")
     chosen = []
     for label in np.unique(known):
         rows = rng.permutation(np.flatnonzero(known == label))
         chosen.append(rows[: max(1, round(len(rows) * percent / 100))])
     return np.sort(np.concatenate(chosen))
+
+
+def _same_generator() -> AbstractContextManager[None]:
+    """Leave torch's generator as it was: a loader draws a seed, and transforms may draw."""
+    return torch.random.fork_rng(devices=[])
+
+
+def _batches(dataset: Any, rows: IntArray | None = None) -> Iterator[tuple[Any, Any]]:
+    """The x and y of a dataset, or of these rows of it."""
+    sampler, collate = None if rows is None else rows.tolist(), getattr(dataset, "collate_fn", None)
+    return map(_inputs_and_labels, DataLoader(dataset, BATCH, sampler=sampler, collate_fn=collate))
+
+
+def _labels(dataset: Any) -> IntArray:
+    with _same_generator():
+        labels = np.concatenate([as_array(y, "labels") for _, y in _batches(dataset)])
+    return as_integers(labels, "labels", len(labels))
 
 
 def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:

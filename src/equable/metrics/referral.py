@@ -75,7 +75,7 @@ def accepted_share(y_true: Any, y_prob: Any, max_error: float = 0.05) -> float:
     >>> accepted_share([0, 1], [[0.9, 0.1], [0.75, 0.25]], max_error=0.05)
     0.5
     """
-    if not 0 <= max_error <= 1:
-        raise InputError(f"max_error must be in [0, 1]; got {max_error}")
+    if not isinstance(max_error, int | float | np.number) or not 0 <= max_error <= 1:
+        raise InputError(f"max_error must be in [0, 1]; got {max_error!r}")
     curve = risk_coverage(y_true, y_prob)
     return float(np.max(curve.coverage, where=curve.risk <= max_error, initial=0.0))

@@ -15,7 +15,14 @@ from equable.calibrators.label_shift import MAX_ITER, TOLERANCE
 from equable.errors import UnsupportedError
 from equable.integrations.fitted import require_fitted
 from equable.integrations.onnx.graph import Graph, tensor
-from equable.integrations.onnx.methods import FEATURES, LOGITS, METHODS, PROBABILITIES, TEMPERATURE
+from equable.integrations.onnx.methods import (
+    FEATURES,
+    LOGITS,
+    METHODS,
+    PROBABILITIES,
+    TEMPERATURE,
+    begin,
+)
 from equable.storage import write_bytes
 
 OPSET = 17
@@ -29,7 +36,8 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     Inputs: ``logits`` (n, K), and ``features`` (n, D) for DATS, both float64. Outputs: ``probabilities``
     (n, K) and, but for ETS, ``temperature`` (n,). The n rows of one call are one batch. ARC's EM
     is a loop of at most 1000 steps with the library's stopping rule. The graph checks shapes and types;
-    NaN and infinities come out as NaN.
+    NaN and infinities come out as NaN: in their row, and in the whole batch where rows share what they
+    say, ARC's logits and DATS's features.
 
     A `Stream` keeps a window of rows and a calibrator of one's own is Python: `UnsupportedError`.
 
@@ -57,6 +65,7 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
             f"{sorted(kind.__name__ for kind in METHODS)}"
         )
     graph = Graph()
+    begin(graph)
     write(graph, calibrator)
     model = _model(graph, calibrator)
     onnx.checker.check_model(model, full_check=True)

@@ -36,11 +36,22 @@ from equable.integrations.fitted import (
 from equable.integrations.onnx.graph import Graph, tensor
 
 LOGITS, FEATURES, PROBABILITIES, TEMPERATURE = "logits", "features", "probabilities", "temperature"
+FINITE = "finite_logits"
+
+
+def begin(g: Graph) -> None:
+    """Logits with NaN in the place of infinities, z + 0 · z: no row with either gives a probability."""
+    g.op("Add", LOGITS, g.op("Mul", LOGITS, 0.0), output=FINITE)
+
+
+def spoilt(g: Graph, value: str, axes: list[int]) -> str:
+    """0, or NaN where a sum over these axes would be: minima and their places do not pass on a NaN."""
+    return g.op("ReduceSum", g.op("Mul", value, 0.0), np.array(axes), keepdims=0)
 
 
 def shifted(g: Graph) -> str:
     """Logits minus their row's maximum, so that no logit can overflow."""
-    return g.op("Sub", LOGITS, g.op("ReduceMax", LOGITS, axes=[1], keepdims=1))
+    return g.op("Sub", FINITE, g.op("ReduceMax", FINITE, axes=[1], keepdims=1))
 
 
 def row_softmax(g: Graph, temperature: str, output: str | None = None) -> str:
@@ -79,14 +90,15 @@ def ensemble(g: Graph, calibrator: EnsembleTemperatureScaling) -> None:
 
 def parametrized(g: Graph, calibrator: ParametrizedTemperatureScaling) -> None:
     """|MLP(largest logits, descending)|, clipped."""
-    top, _ = g.ops("TopK", LOGITS, np.array([calibrator.n_inputs_]), outputs=(None, None), axis=1)
+    top, _ = g.ops("TopK", FINITE, np.array([calibrator.n_inputs_]), outputs=(None, None), axis=1)
     values = g.op("Clip", top, -LOGIT_LIMIT, LOGIT_LIMIT)
     layers = network_layers(calibrator)
     for depth, (weights, bias) in enumerate(layers):
         values = g.op("Add", g.op("MatMul", values, weights), bias)
         values = values if depth == len(layers) - 1 else g.op("Relu", values)
     size = g.op("Abs", g.op("Reshape", values, np.array([-1])))
-    row_softmax(g, g.op("Clip", size, MIN_TEMPERATURE, MAX_TEMPERATURE, output=TEMPERATURE), PROBABILITIES)
+    clipped = g.op("Clip", size, MIN_TEMPERATURE, MAX_TEMPERATURE)
+    row_softmax(g, g.op("Add", clipped, spoilt(g, FINITE, [1]), output=TEMPERATURE), PROBABILITIES)
 
 
 # DATS --------------------------------------------------------------------------------------------
@@ -111,6 +123,7 @@ def distance_aware(g: Graph, calibrator: DATS) -> None:
     share = g.op("Div", kept, g.sum(kept, 0, keepdims=1))
     weights = g.op("Gather", g.constant(calibrator.distance_weights_), order)
     batch = _batch_temperature(g, calibrator, share, weights, g.op("Gather", distances, order))
+    batch = g.op("Add", batch, spoilt(g, FEATURES, [0, 1]))
     row_softmax(g, for_each_row(g, batch), PROBABILITIES)
 
 
@@ -148,13 +161,14 @@ def _batch_temperature(g: Graph, calibrator: DATS, share: str, weights: str, dis
 
 def adaptive(g: Graph, calibrator: ARC) -> None:
     """EM for the batch's mix, then the level and slope that the loss curves ask for."""
-    scores = g.op("Add", g.op("Div", LOGITS, calibrator.posterior_temperature_), calibrator.posterior_bias_)
+    scores = g.op("Add", g.op("Div", FINITE, calibrator.posterior_temperature_), calibrator.posterior_bias_)
     ratios = g.op("Div", g.op("Softmax", scores, axis=1), calibrator.prior_)
     mix = _mix(g, calibrator, ratios)
     level, slope = _choose(g, calibrator, g.op("Div", mix, calibrator.class_weights_))
     confidence = g.op("Div", 1.0, g.sum(g.op("Exp", shifted(g)), 1))
     x = g.op("Sub", confidence, CONFIDENCE_CENTRE)
     logs = g.op("Clip", g.op("Add", level, g.op("Mul", slope, x)), *LOG_BOUNDS)
+    logs = g.op("Add", logs, spoilt(g, mix, [0]))
     row_softmax(g, g.op("Exp", logs, output=TEMPERATURE), PROBABILITIES)
 
 

@@ -17,7 +17,7 @@ from equable.calibrators.label_shift import MAX_ITER, TOLERANCE
 from equable.calibrators.solvers import LOG_BOUNDS
 from equable.errors import EvidenceWarning
 from equable.integrations.fitted import curve_tables, task_tables
-from equable.integrations.torch.layers import Layer, shifted
+from equable.integrations.torch.layers import Layer, shifted, spoilt
 
 
 class Adaptive(Layer):
@@ -71,7 +71,7 @@ class Adaptive(Layer):
         self._warn_if_few(mix)
         level, slope = self._choose(mix / self.class_weights)
         x = 1 / shifted(logits).exp().sum(dim=1) - CONFIDENCE_CENTRE
-        return (level + slope * x).clamp(*LOG_BOUNDS).exp()
+        return (level + slope * x).clamp(*LOG_BOUNDS).exp() + spoilt(mix)
 
     def _mix(self, ratios: Tensor) -> Tensor:
         """The batch's class mix (K,), around that of its tasks where they were told at fit."""

@@ -54,6 +54,14 @@ def shifted(logits: Tensor) -> Tensor:
     return logits - logits.amax(dim=1, keepdim=True)
 
 
+def spoilt(values: Tensor, dim: int | None = None) -> Tensor:
+    """0, or NaN where the sum would be: minima, their places and counts do not pass on a NaN.
+
+    A traced graph does not look for NaN and infinities; they come out as NaN.
+    """
+    return (0 * values).sum() if dim is None else (0 * values).sum(dim=dim)
+
+
 class OneTemperature(Layer):
     """TS, RC, T-CIL, and T = 1."""
 
@@ -93,7 +101,7 @@ class Parametrized(Layer):
         for i in range(self.depth):
             values = values @ getattr(self, f"weights_{i}") + getattr(self, f"bias_{i}")
             values = values if i == self.depth - 1 else torch.relu(values)
-        return values[:, 0].abs().clamp(MIN_TEMPERATURE, MAX_TEMPERATURE)
+        return values[:, 0].abs().clamp(MIN_TEMPERATURE, MAX_TEMPERATURE) + spoilt(logits, dim=1)
 
 
 class DistanceAware(Layer):
@@ -131,7 +139,7 @@ class DistanceAware(Layer):
         ranked = counts.index_select(0, order)
         kept = (ranked.cumsum(0) - ranked < self.coverage * features.shape[0] - 1e-9).to(counts.dtype)
         batch = self._batch_temperature(kept, self.weights[order], distances[order])
-        return batch.expand(logits.shape[0]).clone()
+        return (batch + spoilt(features)).expand(logits.shape[0]).clone()
 
     def _batch_temperature(self, kept: Tensor, weights: Tensor, distances: Tensor) -> Tensor:
         share = kept / kept.sum()

@@ -101,7 +101,11 @@ def _sent(x: Any, device: torch.device) -> Any:
         return x.to(device)
     if isinstance(x, Mapping):
         return {name: _sent(value, device) for name, value in x.items()}
-    return type(x)(_sent(value, device) for value in x) if isinstance(x, tuple | list) else x
+    if not isinstance(x, tuple | list):
+        return x
+    values = [_sent(value, device) for value in x]
+    named = hasattr(x, "_fields")  # a named tuple takes its values one by one
+    return type(x)(*values) if named else type(x)(values)
 
 
 def _device(model: nn.Module) -> torch.device:

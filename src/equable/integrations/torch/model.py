@@ -52,7 +52,8 @@ class CalibratedModel(nn.Module):
     Each call is one batch: methods with one temperature a batch (DATS, ARC) give all its rows that one.
     The model runs in eval mode and is never changed; no state is kept between calls, unless the calibrator is
     a `Stream`, whose window is its purpose. TS, ETS, PTS, DATS and ARC run as torch operators on
-    the logits' device, agree with numpy to 1e-9 and can be traced by ``torch.export``; a `Stream` and
+    the logits' device, agree with numpy to 1e-9 (ARC in batches of up to 65,536 rows, beyond which numpy
+    looks at a part of them) and can be traced by ``torch.export``; a `Stream` and
     calibrators of one's own run as numpy on the CPU and cannot. What the calibrator learnt is copied: after
     another ``fit``, wrap again.
 
@@ -108,7 +109,10 @@ class CalibratedModel(nn.Module):
         if self.layer is None:
             return self._through_numpy(logits, features, return_temperature)
         wide = None if features is None else features.to(torch.float64)
-        probabilities, temperature = self.layer(logits.to(torch.float64), wide)
+        scores = logits.to(torch.float64)
+        if torch.compiler.is_compiling():  # nobody looks for infinities: let them come out as NaN
+            scores = scores + 0 * scores
+        probabilities, temperature = self.layer(scores, wide)
         if not return_temperature:
             return probabilities  # type: ignore[no-any-return]
         if temperature is None:
