@@ -33,6 +33,24 @@ class TestAtomicWrites:
         assert (tmp_path / "new" / "folder" / "a.txt").read_bytes() == "grüße\n".encode()
         assert names_in(tmp_path / "new" / "folder") == ["a.txt"]
 
+    def test_a_link_is_followed(self, tmp_path):
+        (tmp_path / "there").mkdir()
+        for name in ("old.txt", "new.txt"):
+            (tmp_path / name).symlink_to(tmp_path / "there" / name)
+        (tmp_path / "there" / "old.txt").write_text("old")
+        for name in ("old.txt", "new.txt"):
+            write_text(tmp_path / name, "new")
+            assert (tmp_path / name).is_symlink()
+            assert (tmp_path / "there" / name).read_text() == "new"
+        assert names_in(tmp_path / "there") == ["new.txt", "old.txt"]
+
+    def test_a_pipe_is_left_alone(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(OSError, match=r"must be a file; it is a device.*pipe"):
+            write_text(tmp_path / "pipe", "x")
+        assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+        assert names_in(tmp_path) == ["pipe"]
+
     @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt(), ValueError("x")])
     def test_a_failed_block_keeps_the_old_file(self, tmp_path, error):
         target = tmp_path / "a.txt"

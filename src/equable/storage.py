@@ -6,6 +6,7 @@ either the old file or the new one. Nothing here can pickle or unpickle.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -37,8 +38,13 @@ LINE_END = re.compile(rb"\n *")
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; move it there when the block ends without an error."""
-    target = Path(path)
+    """Yield a temporary path beside `path`; move it there when the block ends without an error.
+
+    A link is followed: what it points to is replaced. A device or a pipe is not: it is an ``OSError``.
+    """
+    target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise OSError(errno.EINVAL, "must be a file; it is a device, a pipe or a socket", str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     # the system applies the umask itself, where tempfile would leave the file closed to its group

@@ -103,6 +103,17 @@ def test_other_settings_are_refused_before_any_work(tiny_run, tiny_config):
     assert times(tiny_run.path) == before
 
 
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_device_that_is_not_there_is_refused_before_any_work(tmp_path, tiny_config, device, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    training = tiny_config.training.model_copy(update={"device": device})
+    rule = rf"^training\.device must be one that torch can use on this machine; got '{device}'$"
+    with pytest.raises(ConfigError, match=rule):
+        run(tiny_config.model_copy(update={"training": training}), tmp_path / "run", report=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_data_that_does_not_suit_is_refused_before_any_work(tmp_path, tiny_config):
     import numpy as np
 

@@ -127,6 +127,23 @@ def test_report(tiny_run, tmp_path, monkeypatch):
     assert asked == [([tiny_run.path], None), ([tiny_run.path, other], tmp_path)]
 
 
+def test_a_report_replaces_nothing_but_reports(tmp_path, blank_figures):
+    one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two")
+    paper = tmp_path / "paper"
+    (paper / "tables").mkdir(parents=True)
+    (paper / "tables" / "main.md").write_text("mine")
+    result = call("report", one, "--out", paper)
+    assert (result.exit_code, (paper / "tables" / "main.md").read_text()) == (1, "mine")
+    assert "--out must not hold tables of another origin" in result.stderr
+    assert "is a run with a report of its own" in call("report", one, two, "--out", one).stderr
+    assert "is a run with a report of its own" in call("report", one, "--out", two).stderr
+    for runs in ([one, two], [one]):  # an earlier report may be replaced, and files of other names stay
+        assert call("report", *runs, "--out", tmp_path / "out").exit_code == 0
+        (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    assert call("report", one, "--out", one).exit_code == 0
+
+
 @pytest.mark.parametrize("spelling", ["same", "link", "dots", "grid"])
 def test_a_run_is_reported_once(tmp_path, spelling, blank_figures):
     grid = tmp_path / "grid"

@@ -1,5 +1,6 @@
 """The journal of a cell: every line counts, a broken one does not."""
 
+import os
 import subprocess
 import sys
 
@@ -28,6 +29,21 @@ def test_a_line_that_was_cut_off_is_lost_alone(journal):
         file.write(b'{"event": "don')
     journal.append(event="failed", run="a")
     assert [event["event"] for event in journal.events()] == ["start", "failed"]
+
+
+def test_it_can_be_asked_where_nothing_may_be_written(journal, monkeypatch):
+    journal.append(event="start", run="a")
+    real = os.open
+
+    def read_only(path, flags, *more):
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(30, "Read-only file system", str(path))
+        return real(path, flags, *more)
+
+    with journal.claimed():
+        monkeypatch.setattr("os.open", read_only)
+        assert journal.is_claimed()
+    assert not journal.is_claimed()
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xfe\n", b"[1]\n", b"3\n", b'{"run": "a"}\n', b"\n"])

@@ -370,8 +370,13 @@ def test_groups_may_be_text(calibrator, incremental):
 
 
 def test_a_bound_is_said_in_words(incremental):
-    with pytest.warns(ConvergenceWarning, match="lower bound 0.05"):
-        equable.TemperatureScaling().fit(incremental.logits, incremental.logits.argmax(axis=1))
+    right, wrong = incremental.logits.argmax(axis=1), incremental.logits.argmin(axis=1)
+    for name, kind in equable.CALIBRATORS.items():
+        for labels, bound in ((right, "lower bound 0.05"), (wrong, "upper bound 100")):
+            if name == "uncalibrated":
+                continue
+            with pytest.warns(ConvergenceWarning, match=f"ended at its {bound}"):
+                fit(kind(), replace(incremental, y=labels))
 
 
 def test_bad_settings():

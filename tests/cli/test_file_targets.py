@@ -1,5 +1,9 @@
 """Where the file commands write: whole files or none, never over an input."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from calling import call, refused
@@ -30,6 +34,43 @@ def test_targets(source, tmp_path, which):
     assert write(new).exit_code == 0
     assert new.stat().st_size == size
     assert sorted(path.name for path in new.parent.iterdir()) == ["result"]
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_what_is_no_file_is_not_replaced_by_one(source, tmp_path, which):
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / "real"
+    os.mkfifo(pipe)
+    assert refused(
+        call(*list(writers(source, pipe))[which]), "must be a file; .*pipe is a device, a pipe or a"
+    )
+    assert pipe.is_fifo()
+    real.write_text("old")
+    link.symlink_to(real)
+    assert call(*list(writers(source, link))[which]).exit_code == 0
+    assert link.is_symlink()
+    assert real.read_bytes()[:3] != b"old"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_terminal_without_greek_letters_is_no_reason_to_fail(source, encoding):
+    words = [sys.executable, "-m", "equable.cli", "evaluate", source / "test.npz", source / "ts.safetensors"]
+    done = subprocess.run(
+        [*words, "--bootstrap", "0"],
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"ECE" in done.stdout
+
+
+def test_too_little_memory_is_said_in_one_line(source, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise MemoryError("Unable to allocate 7.28 TiB")
+
+    monkeypatch.setattr("equable.TemperatureScaling.fit", full)
+    words = ("calibrate", source / "buffer.npz", "-m", "ts", "-o", tmp_path / "cal")
+    assert refused(call(*words), r"not enough memory: Unable to allocate 7\.28 TiB")
 
 
 @pytest.mark.parametrize("which", range(3))

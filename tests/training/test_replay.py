@@ -45,6 +45,19 @@ class Bar:
         self.text = text
 
 
+@pytest.mark.parametrize("changes", [{"learning_rate": 1e30}, {"weight_decay": 1e4, "max_epochs": 30}])
+def test_training_that_diverges_is_told(make_trainer, changes):
+    trainer = make_trainer(**changes)
+    words = r"it diverged in epoch \d+ of task 1, seed 0: lower learning_rate or weight_decay; got "
+
+    def epochs():
+        for _ in range(30):
+            trainer.run_epoch(Bar())
+
+    with pytest.raises(ConfigError, match=words):
+        epochs()
+
+
 def test_each_step_has_b_current_and_b_memory_rows(make_trainer, scenario):
     trainer = make_trainer()
     batches = [rows.numpy() for rows in trainer._batches()]

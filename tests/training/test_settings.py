@@ -19,7 +19,8 @@ from equable.training import ReplaySettings
         ("augmentation", "mixup", "got 'mixup'"),
         ("calibration_percent", 0, "calibration_percent must be in (0, 100]; got 0"),
         ("device", "tpu", "got 'tpu'"),
-        ("threads", 0, "threads must be at least 1 or None; got 0"),
+        ("threads", 0, "threads must be None or 1 to 1024; got 0"),
+        ("threads", 100_000, "threads must be None or 1 to 1024; got 100000"),
     ],
 )
 def test_errors(name, value, message):

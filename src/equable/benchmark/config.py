@@ -269,15 +269,23 @@ def _build(layers: Sequence[Layer]) -> Config:
 
 
 def _suggestion(key: str, known: set[str]) -> str:
-    """The known key whose last part looks like that of `key`."""
+    """The known key that looks like `key`, or whose last part looks like its."""
+    whole = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
+    if whole:
+        return f"; did you mean {whole[0]}?"
     ends = {name.rpartition(".")[2]: name for name in known}
     close = difflib.get_close_matches(key.rpartition(".")[2], ends, n=1, cutoff=0.7)
     return f"; did you mean {ends[close[0]]}?" if close else ""
 
 
 def _named(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
-    """The first complaint, with the key and where its value was said."""
-    first = error.errors()[0]
+    """The first complaint, with the key and where its value was said.
+
+    Of a value that may be of several kinds each kind complains: the one that got deepest understood it best.
+    """
+    complaints = error.errors()
+    about = complaints[0]["loc"][:2]
+    first = max((c for c in complaints if c["loc"][:2] == about), key=lambda c: len(c["loc"]))
     parts = [str(part) for part in first["loc"]]
     key = next(k for n in range(len(parts), 0, -1) if (k := ".".join(parts[:n])) in origins)
     rule = first["msg"].removeprefix("Input should ")

@@ -78,8 +78,14 @@ class Journal:
         """Whether a process works on the cell at this moment."""
         if not self.path.is_file() or not HAS_LOCKS:
             return False
-        with open(self.path, "ab") as file:
-            return not _try_lock(file.fileno())
+        try:
+            file = os.open(self.path, os.O_RDWR)  # some servers lock only what may be written to
+        except OSError:
+            file = os.open(self.path, os.O_RDONLY)  # a colleague's run, or an archive
+        try:
+            return not _try_lock(file)
+        finally:
+            os.close(file)
 
 
 def deaths(events: Iterable[Event]) -> int:

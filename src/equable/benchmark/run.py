@@ -19,6 +19,7 @@ from equable.benchmark.spread import Place, Plan, cells_of, spread
 from equable.benchmark.started import seal_settings
 from equable.benchmark.store import RunFolder, start_run, stored_methods
 from equable.benchmark.train import load_data, require_training, scenario_of, train_seed
+from equable.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from equable.scenarios.datasets import ImageDataset
@@ -64,7 +65,7 @@ def run(
     run works. `jobs` seeds run at once, or all on a cluster (`Place`). One alone runs in this process.
     """
     place = place or Place(jobs)
-    _require_training(place)
+    _require_training(place, config)
     dataset = load_data(config)
     _check_scenarios(config, dataset)
     with hold([out]) as lease:
@@ -85,9 +86,12 @@ def run_grid(
     grid: Grid, out: Path, *, place: Place = HERE, progress: bool | None = None, report: bool = True
 ) -> RunResult:
     """Every run of a grid in a folder of its own below `out`, all cells spread at once; then one report."""
-    _require_training(place)
-    for config in grid.runs.values():
-        _check_scenarios(config, load_data(config))
+    for name, config in grid.runs.items():
+        try:
+            _require_training(place, config)
+            _check_scenarios(config, load_data(config))
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"run {name}: {error}") from error
     require_grid(out, grid)
     with hold([out, *(out / name for name in grid.runs)]) as lease:
         before = {name: stored_methods(out / name) for name in grid.runs}
@@ -161,10 +165,10 @@ def write_report(folders: list[Path], out: Path | None = None) -> Path:
     return report.write_report(folders, out)
 
 
-def _require_training(place: Place) -> None:
+def _require_training(place: Place, config: Config) -> None:
     """Workers of a cluster may have what is missing here; they say so themselves if they have not."""
     if place.dask is None:
-        require_training()
+        require_training(config)
 
 
 def _failing(found: list[tuple[Cell, Outcome]]) -> list[str]:

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from equable.benchmark.toml import dump_toml, flatten
 
 COUNT = Annotated[int, Field(ge=1)]
+#: More would fill the memory, or crash torch, where a zero too many was typed.
+FEW = Annotated[int, Field(ge=1, le=1024)]
 SHARE = Annotated[float, Field(gt=0, lt=1)]
 SEED = Annotated[int, Field(ge=0, lt=2**32)]
 PLAIN = bool | int | float | str
@@ -40,7 +42,7 @@ class NetworkSettings(_Section):
     """Which network of `equable.training.NETWORKS`."""
 
     name: Literal["slim_resnet18", "resnet32"]
-    nf: COUNT
+    nf: FEW
 
 
 class TrainingSettings(_Section):
@@ -57,14 +59,14 @@ class TrainingSettings(_Section):
     memory_size: COUNT
     calibration_percent: Annotated[float, Field(gt=0, le=100)]
     device: Literal["cpu", "cuda", "mps"]
-    threads: Annotated[int, Field(ge=0)]
+    threads: Annotated[int, Field(ge=0, le=1024)]
 
 
 class ScoreSettings(_Section):
     """How probabilities are judged."""
 
-    n_bins: COUNT
-    n_bootstrap: Annotated[int, Field(ge=0)]
+    n_bins: Annotated[int, Field(ge=1, le=10_000)]
+    n_bootstrap: Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class MethodSettings(_Section):

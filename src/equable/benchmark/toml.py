@@ -12,6 +12,8 @@ from typing import Any
 from equable.errors import ConfigError
 
 MAX_DEPTH = 8
+#: TOML wants digits on both sides of a point.
+HALF_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
 
 
 def read_preset(name: str) -> str:
@@ -28,16 +30,18 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_value(text: str, where: str) -> Any:
-    """One TOML value; a bare word is text, as the command line's quotes are easily lost.
+    """One TOML value; a bare word is text, as the command line's quotes are easily lost, and .7 is 0.7.
 
     Examples
     --------
-    >>> parse_value("[3, 2]", "--set"), parse_value("0.1", "--set"), parse_value("resnet32", "--set")
-    ([3, 2], 0.1, 'resnet32')
+    >>> [parse_value(text, "--set") for text in ("[3, 2]", "0.1", ".7", "resnet32")]
+    [[3, 2], 0.1, 0.7, 'resnet32']
     """
     try:
         values = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError) as error:
+        if HALF_NUMBER.fullmatch(text.strip()):
+            return float(text)
         if text.strip() and not set(text) & set("\"'[]{}=\n"):
             return text.strip()
         raise ConfigError(f"{where} must be a TOML value; got {text!r}: {error}") from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from equable.benchmark.config import check_classes
 from equable.benchmark.settings import Config
 from equable.benchmark.store import RunFolder
-from equable.errors import DataError, InputError, MissingExtraError
+from equable.errors import ConfigError, DataError, InputError, MissingExtraError
 from equable.scenarios.tasks import Scenario, make_scenario
 
 if TYPE_CHECKING:
@@ -89,11 +89,16 @@ def replay_settings(config: Config, threads: int | None = None) -> ReplaySetting
     return settings
 
 
-def require_training() -> None:
-    """Refuse what training here would miss, without the seconds that loading it takes."""
+def require_training(config: Config) -> None:
+    """Refuse what training here would miss, without the seconds that loading it takes where it can be."""
     for name in ("torch", "tqdm"):
         if find_spec(name) is None:
             raise _missing(name)
+    if config.training.device != "cpu":
+        try:
+            _training().settings.require_device(config.training.device)
+        except ConfigError as error:
+            raise ConfigError(f"training.{error}") from error
 
 
 def _training() -> Any:

@@ -46,7 +46,14 @@ from equable.calibrators.settings import (
     require_shares,
     require_temperatures,
 )
-from equable.calibrators.solvers import LOSSES, MAX_TEMPERATURE, MIN_TEMPERATURE, SOLVERS, Loss
+from equable.calibrators.solvers import (
+    LOSSES,
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    SOLVERS,
+    Loss,
+    warn_if_bound,
+)
 from equable.errors import EvidenceWarning, InputError
 from equable.outputs import Outputs
 
@@ -181,7 +188,9 @@ class ARC(Calibrator):
         logits, labels, weights = rows.logits, rows.labels, rows.weights
         temperature, bias, converged = fit_bias_corrected(logits, labels, weights)
         x = row_confidence(logits)
-        replayed = float(np.log(SOLVERS[self.loss](logits, labels, weights).temperature))
+        solution = SOLVERS[self.loss](logits, labels, weights)
+        warn_if_bound(solution.temperature, "the calibration buffer's own temperature")
+        replayed = float(np.log(solution.temperature))
         slopes = np.zeros(1)
         if self.adaptive == "auto":
             slopes = np.array(SHRINKAGE) * fit_slope(logits, labels, weights, x, self.loss, replayed)

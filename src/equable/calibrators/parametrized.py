@@ -17,6 +17,7 @@ from equable.calibrators.solvers import (
     brier_temperature,
     lbfgs,
     loss_and_slope,
+    warn_if_bound,
 )
 from equable.errors import InputError
 from equable.outputs import Outputs
@@ -93,6 +94,9 @@ class ParametrizedTemperatureScaling(Calibrator):
         rng = np.random.default_rng(self.random_state)
         start[: -(widths[-2] + 1)] = _hidden_weights(widths, rng)
         result = lbfgs(objective, start, maxiter=500, maxfun=700, ftol=1e-10, gtol=1e-7)
+        found = _temperature_of(_forward(_layers(result.x, widths), standard)[-1][:, 0])
+        if found.min() == found.max():
+            warn_if_bound(float(found[0]), "the temperature of every row")
         return {
             "parameters_": _unstandardised(result.x, widths, centre, scale),
             "n_inputs_": inputs.shape[1],

@@ -273,14 +273,15 @@ def warn_if_bound(temperature: float, what: str) -> None:
     if temperature <= MIN_TEMPERATURE * (1 + 1e-9):
         warnings.warn(
             f"{what} ended at its lower bound {MIN_TEMPERATURE}: every row that could hold it is "
-            "classified correctly, so the data ask for ever more confidence",
+            "classified correctly, so the data ask for ever more confidence; or the logits are so large, "
+            "thousands and more, that no temperature moves their probabilities",
             ConvergenceWarning,
             stacklevel=4,
         )
     elif temperature >= MAX_TEMPERATURE * (1 - 1e-9):
         warnings.warn(
             f"{what} ended at its upper bound {MAX_TEMPERATURE}: on these rows the logits are no better "
-            "than a uniform guess",
+            "than a uniform guess; or they are hundreds of times too large, as in another unit",
             ConvergenceWarning,
             stacklevel=4,
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 from equable.cli import benchmark, datasets, files
 from equable.cli.app import app
 
@@ -9,5 +12,8 @@ __all__ = ["app", "benchmark", "datasets", "files", "main"]
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; a terminal without Greek letters gets question marks in their place."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()

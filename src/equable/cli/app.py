@@ -26,6 +26,9 @@ class EquableGroup(TyperGroup):
         except (EquableError, OSError) as error:
             typer.echo(f"equable: {error}", err=True)
             raise typer.Exit(1) from None
+        except MemoryError as error:
+            typer.echo(f"equable: not enough memory: {str(error) or 'a smaller input may fit'}", err=True)
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             typer.echo("equable: interrupted; the same command resumes", err=True)
             raise typer.Exit(130) from None

@@ -229,11 +229,29 @@ def report(
         out = out or runs[0]  # a grid's report lies in its own folder
     folders = [folder for path in runs for folder in run_folders(path)]
     require_once(folders)
+    if out is not None:
+        _check_report_target(out, runs)
     page = write_report(folders, out)
     if json:
         print_json({"report": page})
     else:
         typer.echo(f"Open the page: {page}")
+
+
+def _check_report_target(out: Path, runs: list[Path]) -> None:
+    """Refuse to write over what no report made, or over the report of a run that is not the one asked for."""
+    from equable.benchmark.report import MANIFEST, PAGE
+    from equable.errors import InputError
+
+    if not out.is_dir() or (len(runs) == 1 and out.samefile(runs[0])):
+        return
+    if (out / "config.toml").is_file():
+        raise InputError(f"--out must be a folder of its own; {out} is a run with a report of its own")
+    taken = [name for name in (PAGE, "tables", "figures") if (out / name).exists()]
+    if taken and not (out / MANIFEST).is_file():
+        raise InputError(
+            f"--out must not hold {taken[0]} of another origin, as {out} does; give a new folder"
+        )
 
 
 def _tell_failures(counts: ScoreCount, runs: Sequence[RunFolder]) -> None:

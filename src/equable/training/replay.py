@@ -16,6 +16,7 @@ Which epoch's weights a task keeps (`ReplaySettings.early_stopping`):
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -90,7 +91,7 @@ class TaskTrainer:
         settings: ReplaySettings,
         seed: int,
     ) -> None:
-        self.network, self.images, self.settings = network, images, settings
+        self.network, self.images, self.settings, self.seed = network, images, settings, seed
         self.task, self.n_seen = scenario[index], scenario.n_seen(index)
         self.labels = torch.from_numpy(scenario.labels)
         self.train_rows = torch.from_numpy(self.task.train)
@@ -115,6 +116,7 @@ class TaskTrainer:
             n_images += len(rows)
             bar.update(len(rows))
         rate = n_images / (time.perf_counter() - start)
+        self._require_finite(float(total))
         self._settle_batch_norm(batches[:SETTLING_BATCHES])
         current, memory, score = self._scores()
         epoch = Epoch(
@@ -127,6 +129,17 @@ class TaskTrainer:
         )
         self.progress.record(epoch, self.network)
         bar.set_postfix_str(f"loss {epoch.loss:.3f}, validation {current:.1%}", refresh=False)
+
+    def _require_finite(self, loss: float) -> None:
+        """Stop where training has diverged: no later epoch could mend it."""
+        if math.isfinite(loss) and all(bool(p.isfinite().all()) for p in self.network.parameters()):
+            return
+        where = f"epoch {len(self.progress.epochs) + 1} of task {self.task.index}, seed {self.seed}"
+        rate, decay = self.settings.learning_rate, self.settings.weight_decay
+        raise ConfigError(
+            f"training must keep its numbers finite; it diverged in {where}: lower learning_rate or "
+            f"weight_decay; got {rate:g} and {decay:g}"
+        )
 
     def images_per_epoch(self) -> int:
         """Rows that pass through the network in one epoch, replayed ones included."""

@@ -35,7 +35,7 @@ from equable.training.images import Images
 from equable.training.networks import NetworkFactory, build_network, require_outputs
 from equable.training.perturb import PerturbedMemory, perturb_memory
 from equable.training.replay import train_task
-from equable.training.settings import ReplaySettings
+from equable.training.settings import ReplaySettings, require_device
 
 MODEL, DONE = "model.safetensors", "done.json"
 #: What a task leaves besides ``done.json``, in the order it is made.
@@ -108,6 +108,7 @@ def train_scenario(
     >>> [task["n_seen"] for task in done]
     [2, 4]
     """
+    require_device(settings.device)
     with _torch_setup(settings), freed_memory_kept():
         run = _start(dataset, scenario, network, settings, seed)
         return [

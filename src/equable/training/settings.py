@@ -18,6 +18,7 @@ AUGMENTATIONS: dict[str, tuple[int, bool, bool]] = {
 }
 EARLY_STOPPING: tuple[str, ...] = ("balanced", "current")
 DEVICES: tuple[str, ...] = ("cpu", "cuda", "mps")
+MAX_THREADS = 1024  # torch crashes with very many
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,16 @@ class ReplaySettings:
             ("device", DEVICES),
         ):
             _require(getattr(self, name) in known, name, f"one of {known}", getattr(self, name))
-        _require(self.threads is None or self.threads >= 1, "threads", "at least 1 or None", self.threads)
+        few = self.threads is None or 1 <= self.threads <= MAX_THREADS
+        _require(few, "threads", f"None or 1 to {MAX_THREADS}", self.threads)
+
+
+def require_device(device: str) -> None:
+    """Raise unless torch can use the device on this machine."""
+    import torch
+
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    _require(available.get(device, False), "device", "one that torch can use on this machine", device)
 
 
 def _require(holds: bool, name: str, rule: str, value: object) -> None:
