@@ -125,21 +125,6 @@ def test_whole_numbers_as_logits(calibrator, dtype):
     np.testing.assert_allclose(got, expected, atol=1e-6 if dtype == np.float16 else 1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32])
-@pytest.mark.parametrize("kind", [equable.ARC, equable.DATS])
-def test_settings_may_be_narrow_numbers(kind, dtype, tmp_path):
-    """An int8 does not hold 5,000 rows, and a float16 does not tell 5,000 from 5,003."""
-    many = np.arange(5000) % N
-    narrow, plain = (fit(kind(prior_strength=strength)) for strength in (dtype(3), 3.0))
-    narrow.save(tmp_path / "narrow.safetensors")
-    found = [
-        cal.predict_proba(DATA.logits[many], features=DATA.features[many])
-        for cal in (narrow, equable.load(tmp_path / "narrow.safetensors"), plain)
-    ]
-    np.testing.assert_array_equal(found[0], found[2])
-    np.testing.assert_array_equal(found[1], found[2])
-
-
 def test_groups_may_be_a_column_of_words(fitted, name, calibrator):
     words = np.array([f"ward {task}" for task in DATA.tasks], dtype=object)
     expected = fitted[name].predict_proba(DATA.logits, features=DATA.features, groups=DATA.tasks)

@@ -126,6 +126,21 @@ def test_numpy_settings_are_saved_as_plain_numbers(incremental, tmp_path):
     assert equable.load(tmp_path / "cal.safetensors").coverage == 0.5
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32])
+@pytest.mark.parametrize("kind", [equable.ARC, equable.DATS])
+def test_narrow_numpy_settings_mean_what_plain_ones_mean(kind, dtype, incremental, tmp_path):
+    """An int8 does not hold 5,000 rows, and a float16 does not tell 5,000 from 5,003."""
+    many = np.arange(5000) % len(incremental.y)
+    narrow, plain = (fit(kind(prior_strength=strength), incremental) for strength in (dtype(3), 3.0))
+    narrow.save(tmp_path / "narrow.safetensors")
+    found = [
+        cal.predict_proba(incremental.logits[many], features=incremental.features[many])
+        for cal in (narrow, equable.load(tmp_path / "narrow.safetensors"), plain)
+    ]
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[2])
+
+
 def test_a_failed_write_keeps_the_old_file(saved, incremental, monkeypatch):
     before = saved.read_bytes()
 

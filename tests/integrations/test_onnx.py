@@ -68,26 +68,24 @@ def test_ties_are_broken_as_in_the_library(fitted, tmp_path):
     np.testing.assert_allclose(temperature, kept, rtol=1e-12)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_comes_out_as_nan(calibrator, unseen_rows, tmp_path, bad):
+def test_what_is_not_finite_comes_out_as_nan(calibrator, unseen_rows, tmp_path):
     """In its row; where rows share what they say, in all: never as a number that looks like the others."""
-    run, data = session(calibrator, tmp_path), unseen_rows
-    logits, features = data.logits[:20].copy(), data.features[:20].copy()
+    run, others = session(calibrator, tmp_path), np.arange(20) != 3
+    logits, features = unseen_rows.logits[:20], unseen_rows.features[:20]
     clean = run.run(None, feed(calibrator, logits, features))
-    logits[3, 1] = bad
-    spoilt = run.run(None, feed(calibrator, logits, features))
-    others = np.arange(20) != 3
-    assert np.isnan(spoilt[0][3]).all()
-    for found, expected in zip(spoilt, clean, strict=True):
-        if isinstance(calibrator, equable.ARC):
-            assert np.isnan(found).all()
-        else:
-            np.testing.assert_array_equal(found[others], expected[others])
-    if calibrator.needs_features:
-        features[5, 0] = bad
-        assert all(
-            np.isnan(found).all() for found in run.run(None, feed(calibrator, data.logits[:20], features))
-        )
+    for bad in (np.nan, np.inf, -np.inf):
+        bad_logits, bad_features = logits.copy(), features.copy()
+        bad_logits[3, 1] = bad_features[3, 0] = bad
+        spoilt = run.run(None, feed(calibrator, bad_logits, features))
+        assert np.isnan(spoilt[0][3]).all()
+        for found, expected in zip(spoilt, clean, strict=True):
+            if isinstance(calibrator, equable.ARC):
+                assert np.isnan(found).all()
+            else:
+                np.testing.assert_array_equal(found[others], expected[others])
+        if calibrator.needs_features:
+            spoilt = run.run(None, feed(calibrator, logits, bad_features))
+            assert all(np.isnan(found).all() for found in spoilt)
 
 
 @pytest.mark.parametrize("name", ["arc guarded untold", "arc held guarded untold"])

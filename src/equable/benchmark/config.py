@@ -269,13 +269,14 @@ def _build(layers: Sequence[Layer]) -> Config:
 
 
 def _suggestion(key: str, known: set[str]) -> str:
-    """The known key that looks like `key`, or whose last part looks like its."""
-    whole = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
-    if whole:
-        return f"; did you mean {whole[0]}?"
-    ends = {name.rpartition(".")[2]: name for name in known}
-    close = difflib.get_close_matches(key.rpartition(".")[2], ends, n=1, cutoff=0.7)
-    return f"; did you mean {ends[close[0]]}?" if close else ""
+    """The known key of the same section, or else of any, whose last part looks like that of `key`."""
+    section, _, end = key.rpartition(".")
+    for names in ({name for name in known if name.rpartition(".")[0] == section}, known):
+        ends = {name.rpartition(".")[2]: name for name in names}
+        close = difflib.get_close_matches(end, ends, n=1, cutoff=0.7)
+        if close:
+            return f"; did you mean {ends[close[0]]}?"
+    return ""
 
 
 def _named(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
