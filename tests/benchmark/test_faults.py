@@ -387,10 +387,10 @@ def test_a_cell_that_always_crashes_is_given_up_and_blocks_nobody(tmp_path, clus
 
 
 def test_a_small_soak(tmp_path, monkeypatch):
-    """Nine short cells, and a worker that dies whenever three more have begun."""
+    """Six short cells, and a worker that dies whenever two more have begun."""
     monkeypatch.setenv("NAP_SECONDS", "0.2")
-    found = soak(tmp_path, 9, kill_after=3)
-    assert found["done"] == found["results"] == 9
+    found = soak(tmp_path, 6, kill_after=2)
+    assert found["done"] == found["results"] == 6
     assert found["written_twice"] == 0
     assert found["kills"] >= 2
     assert found["deaths"] <= found["kills"]

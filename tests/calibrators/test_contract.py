@@ -175,11 +175,11 @@ def test_row_order_is_irrelevant_among_equal_rows_of_unequal_weight(calibrator, 
     twice = np.repeat(np.arange(len(data.y)), 2)
     weights = np.tile([0.1, 3.0], len(data.y)) * rng.uniform(0.5, 2, len(twice))
     found = []
-    for _ in range(3):
+    for _ in range(2):
         order = rng.permutation(len(twice))
         cal = fit(clone(calibrator), data, twice[order], sample_weight=weights[order])
         found.append(predict(cal, data, groups=data.tasks))
-    np.testing.assert_allclose(found[1:], found[:1] * 2, atol=1e-9)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-9)
 
 
 def test_inputs_are_untouched(calibrator, incremental):
