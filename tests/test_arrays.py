@@ -222,3 +222,14 @@ class TestVectors:
     def test_bad_weights(self, bad, message):
         with pytest.raises(InputError, match=f"sample_weight must .*{message}"):
             arrays.as_weights(bad, 2)
+
+
+@pytest.mark.parametrize("seed", [-1, "a", 1.5])
+def test_a_seed_that_is_none_is_refused_in_words(seed):
+    with pytest.raises(InputError, match="random_state must be a whole number ≥ 0 or a generator; got"):
+        arrays.as_generator(seed)
+
+
+def test_weights_that_would_vanish_are_refused():
+    with pytest.raises(InputError, match="finite sum of at least 1e-290; got entries up to"):
+        arrays.as_weights([5e-324, 0.0], 2)

@@ -27,6 +27,25 @@ def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_an_entry_that_swallows_the_next_is_damage(tmp_path):
+    """The length of a comment, in the directory at the end: zipfile would list one array less."""
+    names = ("groups", "labels", "logits", "tasks")
+    write_npz(tmp_path / "x.npz", {name: np.arange(3.0) for name in names})
+    whole, refused = (tmp_path / "x.npz").read_bytes(), 0
+    for name in names[:-1]:
+        place = whole.rfind(f"{name}.npy".encode()) - 46 + 32
+        for length in range(40, 70):
+            changed = bytearray(whole)
+            changed[place] = length
+            (tmp_path / "x.npz").write_bytes(changed)
+            with pytest.raises(FileFormatError):
+                read_npz(tmp_path / "x.npz")
+            refused += 1
+    assert refused == 90
+    (tmp_path / "x.npz").write_bytes(whole)
+    assert sorted(read_npz(tmp_path / "x.npz")) == list(names)
+
+
 class TestAtomicWrites:
     def test_the_content_arrives_and_nothing_else(self, tmp_path):
         write_text(tmp_path / "new" / "folder" / "a.txt", "grüße\n")

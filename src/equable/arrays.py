@@ -23,6 +23,8 @@ BLOCK_ELEMENTS = 1 << 15
 SUSPICIOUS_ROWS = 8
 # Logits further out than this overflow in float64 once they are subtracted or divided by a temperature.
 LARGEST_LOGIT = 1e300
+# Weights that sum to less lose digits, or vanish, when they are divided by their number.
+LEAST_WEIGHT = 1e-290
 
 
 def row_blocks(n_rows: int, n_columns: int, elements: int = BLOCK_ELEMENTS) -> list[slice]:
@@ -148,6 +150,16 @@ def as_vector(value: Any, name: str, n_rows: int, *, words: bool = False) -> np.
     return array
 
 
+def as_generator(value: Any) -> np.random.Generator:
+    """The generator of a seed, or the one given."""
+    try:
+        return np.random.default_rng(value)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"random_state must be a whole number ≥ 0 or a generator; got {_short(value)}"
+        ) from error
+
+
 def as_groups(value: Any, n_rows: int) -> np.ndarray:
     """The (N,) batch ids: whole numbers or text, also as a table's column of Python words."""
     array = as_vector(value, "groups", n_rows, words=True)
@@ -170,8 +182,9 @@ def as_weights(value: Any, n_rows: int) -> FloatArray:
         raise InputError("sample_weight must have a positive entry; all are 0")
     with np.errstate(over="ignore"):
         total = weights.sum()
-    if not np.isfinite(total):
-        raise InputError(f"sample_weight must have a finite sum; got entries up to {weights.max():.3g}")
+    if not LEAST_WEIGHT <= total < np.inf:
+        rule = f"sample_weight must have a finite sum of at least {LEAST_WEIGHT:g}"
+        raise InputError(f"{rule}; got entries up to {weights.max():.3g}")
     return weights
 
 
@@ -186,7 +199,8 @@ def as_probabilities(value: Any, name: str = "y_prob") -> np.ndarray:
             continue
         _require_finite(rows, name, first_row=block.start)
         if (rows < 0).any():
-            raise InputError(f"{name} must be probabilities ≥ 0; got {rows.min()}")
+            row = block.start + int(np.flatnonzero((rows < 0).any(axis=1))[0])
+            raise InputError(f"{name} must be probabilities ≥ 0; got {rows.min()}, first in row {row}")
         sums = rows.sum(axis=1, dtype=np.float64)
         worst = int(np.argmax(np.abs(sums - 1)))
         if abs(sums[worst] - 1) > 1e-3:

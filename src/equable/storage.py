@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, BinaryIO, Never
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -30,6 +30,7 @@ MAX_EXPANSION = 200
 FREE_BYTES = 64 * 2**20
 # zipfile unpacks these two piece by piece; bzip2 and lzma blow up a 4 kB piece to gigabytes at once.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+END_RECORD = 22  # bytes at the end of a zip file, before a comment of at most 65,535
 SEAL = "sha256"
 #: The seal of a record and the comma behind it, one blank from the left: deeper ones are none of its own.
 SEALED = re.compile(rb'\n "sha256": "([0-9a-f]{64})"(,?)')
@@ -175,6 +176,7 @@ def read_npz(path: str | os.PathLike[str], make: str = "np.savez(…, name=array
         limit = max(FREE_BYTES, MAX_EXPANSION * os.fstat(stream.fileno()).st_size)
         try:
             with zipfile.ZipFile(stream) as archive:
+                _require_all_members(archive, stream)
                 return _read_members(path, archive, limit)
         except (FileFormatError, MemoryError):
             raise
@@ -183,6 +185,20 @@ def read_npz(path: str | os.PathLike[str], make: str = "np.savez(…, name=array
             raise FileFormatError(
                 f"{path} must be a whole npz file; it is damaged or foreign: {error}"
             ) from error
+
+
+def _require_all_members(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
+    """Compare the entries found with their number in the end record, which zipfile does not.
+
+    One changed byte, the length of a comment, lets an entry swallow the next one.
+    """
+    stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, stream.tell() - END_RECORD - 0xFFFF))
+    tail = stream.read()
+    place = tail.rfind(b"PK\5\6")
+    told = int.from_bytes(tail[place + 10 : place + 12], "little")
+    if told not in (len(archive.infolist()), 0xFFFF):  # that many, and more, stand elsewhere
+        raise zipfile.BadZipFile(f"it tells of {told} members and lists {len(archive.infolist())}")
 
 
 def _read_members(

@@ -78,7 +78,7 @@ def test_inclusion_has_several_draws_beside_rc(ablated):
         found = [(r["setting"], r["draw"]) for r in records[name]]
         assert found == [(percent, draw) for percent in INCLUSIONS for draw in range(DRAWS)]
         assert len({r["average_ece"] for r in records[name]}) > len(INCLUSIONS)
-    assert {"ablation", "setting", "seed", "draw", *MEASURES} == set(records["inclusion"][0])
+    assert {"ablation", "setting", "seed", "draw", "outputs", *MEASURES} == set(records["inclusion"][0])
 
 
 @pytest.mark.parametrize("percent", [1, 20, 100])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -145,7 +146,37 @@ def test_unfinished_seeds_and_missing_methods_are_told(tmp_path):
     (folder / "scores" / "seed-1_task-2_rc.json").unlink()
     run = load_results(folder)
     assert (run.seeds, run.unfinished) == ((0, 1), (7,))
-    assert "RC (1 of 2 seeds)" in rows_of(table_of(run, "main"))
+    main = table_of(run, "main")
+    assert "RC (1 of 2 seeds)" in rows_of(main)
+    # a mean over the easier seed is not compared with means over both
+    assert "rc" not in run.ranked
+    assert "Nor are methods that lack a score for some seed." in main.sections[1].note
+
+
+def test_a_run_that_is_not_finished_says_so(tmp_path):
+    folder = make_run(tmp_path, paper="cifar10")
+    done = load_results(folder)
+    assert table_of(done, "main").title == "After all 3 tasks"
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text + "[scenario]\ntasks = [2, 2, 2, 2, 2]\n")
+    run = load_results(folder)
+    assert (run.planned_tasks, run.is_finished) == (5, False)
+    assert table_of(run, "main").title == "After 3 of 5 tasks"
+    assert "paper" not in [table.name for table in build_tables(run)]
+
+
+def test_outdated_ablations_are_left_out(tmp_path):
+    folder = make_run(tmp_path)
+    path = folder / "ablations" / "coverage.json"
+    records = json.loads(path.read_text())
+    outputs = load_results(folder).at("dats")[0].outputs
+    path.write_text(json.dumps([{**r, "outputs": "f" * 64} for r in records]))
+    assert {r["ablation"] for r in load_results(folder).ablations} == {"weights"}
+    path.write_text(json.dumps([{**r, "outputs": outputs} for r in records]))
+    assert {r["ablation"] for r in load_results(folder).ablations} == {"coverage", "weights"}
+    path.write_text('[{"a": 1}]')
+    with pytest.raises(FileFormatError, match=r"coverage.json must hold ablations; .* Delete it"):
+        load_results(folder)
 
 
 def test_an_unknown_method_is_shown_but_not_ranked(tmp_path):

@@ -276,7 +276,7 @@ def test_a_class_without_rows_is_named():
 def test_bad_settings_are_named():
     data = make_incremental(n_per_class=5)
     for bad, message in (
-        (equable.ARC(prior_strength=-1), "prior_strength must be finite and ≥ 0; got -1"),
+        (equable.ARC(prior_strength=-1), r"prior_strength must be in \[0, 1e\+12\]; got -1"),
         (equable.ARC(adaptive=True), r"adaptive must be one of \['auto', False\]; got True"),
         (equable.ARC(guard="yes"), "guard must be one of .*; got 'yes'"),
         (equable.ARC(loss="mse"), "loss must be one of"),

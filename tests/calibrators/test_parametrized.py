@@ -81,6 +81,18 @@ def test_seed_gives_the_bits(incremental):
     assert not np.array_equal(a, c)
 
 
+def test_a_constant_logit_does_no_harm():
+    """Its spread is rounding: inputs divided by that had parameters of 1e16, and a loss above T = 1."""
+    for seed in range(31, 35):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(0, 3, 30)
+        z = 3 * (np.eye(3)[y] + rng.normal(size=(30, 3)))
+        z += 7.7 - z.max(axis=1, keepdims=True)
+        fits = [equable.ParametrizedTemperatureScaling(), equable.TemperatureScaling("brier")]
+        pts, ts = (brier(cal.fit(z, y).predict_proba(z), y) for cal in fits)
+        assert pts <= ts + 1e-9
+
+
 def test_weighted_rows_in_any_order_give_the_same_bits():
     rng = np.random.default_rng(0)
     n, k = 200, 5

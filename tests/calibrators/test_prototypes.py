@@ -9,6 +9,7 @@ from sklearn.metrics.pairwise import cosine_distances, euclidean_distances
 
 from equable.calibrators.prototypes import (
     class_prototypes,
+    distance_range,
     distances_to_current,
     min_max,
     nearest_prototypes,
@@ -33,6 +34,32 @@ def test_pairwise_distances_equal_scikit_learns(metric, oracle):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(20, 7)), rng.normal(size=(9, 7))
     np.testing.assert_allclose(pairwise_distances(a, b, metric), oracle(a, b), atol=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_ties_go_to_the_lower_index_whatever_other_rows_there_are(metric):
+    """Equal prototypes are told apart by rounding alone, which depends on the shape of the product."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        prototypes = np.repeat(rng.uniform(0.1, 1, (3, 16)), 2, axis=0)
+        prototypes[1::2] *= 1 + 1e-15
+        features = prototypes[rng.integers(0, 6, 60)] + 1e-3 * rng.normal(size=(60, 16))
+        found = nearest_prototypes(features, prototypes, metric)
+        assert set(found.tolist()) <= {0, 2, 4}
+        alone = [int(nearest_prototypes(features[[i]], prototypes, metric)[0]) for i in range(60)]
+        assert found.tolist() == alone
+
+
+@pytest.mark.parametrize(("metric", "scale"), [("cosine", 1.0), ("euclidean", 1.0), ("euclidean", 1e-20)])
+def test_rounding_is_no_range(metric, scale):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        same = np.tile(scale * rng.uniform(0.1, 1, 8), (6, 1)) * (1 + 1e-16 * rng.normal(size=(6, 8)))
+        low, high = distance_range(distances_to_current(same, same[:2], metric), same, metric)
+        assert low == high
+    apart = scale * rng.uniform(0.1, 1, (6, 8))
+    distances = distances_to_current(apart, apart[:2], metric)
+    assert distance_range(distances, apart, metric) == (distances.min(), distances.max())
 
 
 def test_a_zero_vector_is_at_cosine_distance_one():

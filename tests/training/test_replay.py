@@ -58,6 +58,25 @@ def test_training_that_diverges_is_told(make_trainer, changes):
         epochs()
 
 
+def test_batch_norm_that_a_network_keeps_at_rest_keeps_its_statistics(make_trainer):
+    class Rested(SlimResNet18):
+        def train(self, mode=True):
+            super().train(mode)
+            self.bn.eval()
+            return self
+
+    trainer = make_trainer()
+    trainer.network.__class__ = Rested
+    with torch.no_grad():
+        trainer.network.bn.running_mean.fill_(3.0)
+        trainer.network.bn.running_var.fill_(25.0)
+    trainer.run_epoch(Bar())
+    assert set(trainer.network.bn.running_mean.tolist()) == {3.0}
+    assert set(trainer.network.bn.running_var.tolist()) == {25.0}
+    others = [m for n, m in trainer.network.named_modules() if isinstance(m, nn.BatchNorm2d) and n != "bn"]
+    assert all(bool((norm.running_var != 1).any()) for norm in others)
+
+
 def test_each_step_has_b_current_and_b_memory_rows(make_trainer, scenario):
     trainer = make_trainer()
     batches = [rows.numpy() for rows in trainer._batches()]

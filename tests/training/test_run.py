@@ -219,6 +219,44 @@ def test_a_folder_of_other_data_is_refused(finished, tmp_path, monkeypatch, told
         train(tmp_path)
 
 
+def test_other_labels_are_another_experiment(finished, tmp_path, monkeypatch):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    make = make_scenario
+
+    def relabelled(labels, split=None, **given):
+        scenario = make(labels, split, **given)
+        first = [np.flatnonzero(labels == c)[0] for c in scenario[0].classes[:2]]
+        changed = labels.copy()
+        changed[first] = changed[first[::-1]]
+        other = replace(scenario, labels=changed)
+        assert other.hash == scenario.hash  # the rows of every set are the same
+        return other
+
+    monkeypatch.setattr(sys.modules[__name__], "make_scenario", relabelled)
+    with pytest.raises(ConfigError, match=r"other data or network\. Give the same, or another folder"):
+        train(tmp_path)
+
+
+def test_another_kind_of_module_is_another_network(finished, tmp_path, monkeypatch):
+    class Kind(SlimResNet18):
+        pass
+
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(sys.modules[__name__], "small", lambda k, shape: Kind(k, shape, nf=2))
+    with pytest.raises(ConfigError, match="other data or network"):
+        train(tmp_path)
+
+
+def test_a_folder_of_an_earlier_version_goes_on(finished, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("equable.training.run._stamp", lambda earlier, *_: earlier)
+    train(tmp_path)
+    monkeypatch.undo()
+    before = contents(tmp_path)
+    shutil.rmtree(tmp_path / "task-1")
+    train(tmp_path)
+    assert contents(tmp_path) == before
+
+
 def test_threads_and_device_may_change(tmp_path):
     quick = replace(SETTINGS, max_epochs=1)
     first = train(tmp_path, settings=quick)

@@ -9,7 +9,7 @@ from equable.training import ReplaySettings
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("batch_size", 0, "batch_size must be at least 1; got 0"),
+        ("batch_size", 0, "batch_size must be at least 2; got 0"),
         ("learning_rate", -0.1, "learning_rate must be above 0; got -0.1"),
         ("momentum", 1.0, "momentum must be in [0, 1); got 1.0"),
         ("weight_decay", -1, "weight_decay must be at least 0; got -1"),

@@ -74,11 +74,12 @@ def _names(records: Iterable[Record]) -> list[str]:
 def ablate_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
     """Every ablation of one (seed, task)."""
     seed, task = step
-    outputs_digest(folder.task(seed, task))  # refuses damaged files
+    digest = outputs_digest(folder.task(seed, task))  # refuses damaged files
     loaded, n_bins = load_step(folder.task(seed, task)), folder.config().score.n_bins
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the scores tell of them
-        return [*_choices(loaded, seed, n_bins), *_inclusions(loaded, seed, n_bins)]
+        records = [*_choices(loaded, seed, n_bins), *_inclusions(loaded, seed, n_bins)]
+    return [{**record, "outputs": digest} for record in records]
 
 
 def _choices(step: Step, seed: int, n_bins: int) -> Iterator[Record]:

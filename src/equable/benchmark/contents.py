@@ -58,7 +58,8 @@ def runs_page(runs: Sequence[Results], figures: Figures) -> Page:
 
 def _kicker(run: Results) -> str:
     seeds = f"{len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''}"
-    return f"equable report · {run.last_task + 1} tasks · {seeds} · {run.network}"
+    tasks = f"{run.last_task + 1}{'' if run.is_finished else f' of {run.planned_tasks}'} tasks"
+    return f"equable report · {tasks} · {seeds} · {run.network}"
 
 
 def _tiles(run: Results) -> list[tuple[str, str, str]]:

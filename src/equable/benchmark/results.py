@@ -81,8 +81,24 @@ class Results:
 
     @property
     def ranked(self) -> tuple[str, ...]:
-        """The methods that compete: neither variants nor bounds."""
-        return tuple(m for m in self.methods if not (self.method(m).variant or self.method(m).bound))
+        """The methods that compete: neither variants nor bounds, nor such as lack a seed."""
+        own_right = [m for m in self.methods if not (self.method(m).variant or self.method(m).bound)]
+        return tuple(m for m in own_right if m == "uncalibrated" or self.is_whole(m))
+
+    def is_whole(self, method: str) -> bool:
+        """Whether the method has a score for every seed that has finished the last task."""
+        return len(self.at(method)) == len(self.seeds)
+
+    @property
+    def planned_tasks(self) -> int:
+        """How many tasks the settings name; those that are finished where they name none."""
+        tasks = self.config.get("scenario", {}).get("tasks", self.last_task + 1)
+        return len(tasks) if isinstance(tasks, list) else int(tasks)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last task of all has been learnt."""
+        return self.last_task + 1 == self.planned_tasks
 
     def method(self, name: str) -> Method:
         """The row of `METHODS` or of the run's own; a name that is in neither is shown, unranked."""
@@ -207,7 +223,7 @@ def load_results(folder: Path) -> Results:
         environment=read_json(path) if (path := folder / "environment.json").exists() else {},
         scores=scores,
         noise=noise,
-        ablations=_ablations(folder / "ablations"),
+        ablations=_ablations(folder / "ablations", _last_outputs(scores)),
         regimes=_regimes(folder / "regimes", _last_outputs(scores)),
     )
 
@@ -234,9 +250,17 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise FileFormatError(f"{path} must be a TOML file; it is damaged: {error}") from error
 
 
-def _ablations(folder: Path) -> tuple[Mapping[str, Any], ...]:
-    """All records; what is RC's beside an ablation of DATS, ``<name>_rc``, becomes a method of that one."""
-    records = [record for path in sorted(folder.glob("*.json")) for record in read_json(path)]
+def _ablations(folder: Path, outputs: set[str]) -> tuple[Mapping[str, Any], ...]:
+    """The records of these outputs, as far as they tell; those of others are outdated and left out.
+
+    What is RC's beside an ablation of DATS, ``<name>_rc``, becomes a method of that one.
+    """
+    records: list[Mapping[str, Any]] = []
+    for path in sorted(folder.glob("*.json")):
+        found = read_json(path)
+        if not isinstance(found, list) or not all(isinstance(r, dict) and "ablation" in r for r in found):
+            raise FileFormatError(f"{path} must hold ablations; it holds something else. Delete it")
+        records += [record for record in found if record.get("outputs") in (None, *outputs)]
     split = [(r, *str(r["ablation"]).partition("_rc")[:2]) for r in records]
     return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
 

@@ -48,7 +48,7 @@ class NetworkSettings(_Section):
 class TrainingSettings(_Section):
     """The fields of `equable.training.ReplaySettings`, ``threads = 0`` for torch's own choice."""
 
-    batch_size: COUNT
+    batch_size: Annotated[int, Field(ge=2)]
     learning_rate: Annotated[float, Field(gt=0)]
     momentum: Annotated[float, Field(ge=0, lt=1)]
     weight_decay: Annotated[float, Field(ge=0)]

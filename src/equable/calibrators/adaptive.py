@@ -58,6 +58,8 @@ from equable.errors import EvidenceWarning, InputError
 from equable.outputs import Outputs
 
 FEW_ROWS = 10.0
+# So many rows hold any batch at the calibration buffer's own mix; far more would overflow.
+MAX_STRENGTH = 1e12
 # How much stronger a batch's classes are pulled to the mix of its tasks than its tasks to the buffer's.
 TASK_PULL = 6.0
 # Posteriors of so many numbers, or rows, are held at once: of larger inputs, whole batches after another.
@@ -166,7 +168,7 @@ class ARC(Calibrator):
 
     def _check_settings(self) -> None:
         require_choice("loss", self.loss, LOSSES)
-        require_number("prior_strength", self.prior_strength, 0)
+        require_number("prior_strength", self.prior_strength, 0, MAX_STRENGTH)
         require_choice("adaptive", self.adaptive, ("auto", False))
         require_choice("guard", self.guard, (True, False))
 

@@ -19,6 +19,7 @@ from equable.calibrators.prototypes import (
     METRICS,
     Metric,
     class_prototypes,
+    distance_range,
     distances_to_current,
     min_max,
     nearest_prototypes,
@@ -146,14 +147,16 @@ class DATS(Calibrator):
         current_prototypes = self._current_prototypes(rows, newest)
 
         raw = distances_to_current(prototypes, current_prototypes, self.metric)
-        class_distances = np.zeros(len(classes)) if len(current) == len(classes) else min_max(raw)
-        if self.distance == "sample":
-            raw = distances_to_current(rows.features, current_prototypes, self.metric)
+        low, high = distance_range(raw, prototypes, self.metric)
         # in the first task nothing is old: the range is empty and every distance 0
         first_task = len(current) == len(classes)
-        distance_range = np.array([raw.min(), raw.min() if first_task else raw.max()])
-
-        row_distances = min_max(raw, *map(float, distance_range))
+        class_distances = np.zeros(len(classes)) if first_task else min_max(raw, low, high)
+        if self.distance == "sample":
+            raw = distances_to_current(rows.features, current_prototypes, self.metric)
+            known = rows.weights > 0
+            low, high = distance_range(raw[known], rows.features[known], self.metric)
+        high = low if first_task else high
+        row_distances = min_max(raw, low, high)
         fit = self._fit_weights(rows, class_distances, row_distances, current)
         warn_if_bound(fit.base_temperature, "the base temperature")
         weights = np.broadcast_to(fit.weights, classes.shape).copy()
@@ -165,7 +168,7 @@ class DATS(Calibrator):
             "class_temperatures_": temperatures,
             "prototypes_": prototypes,
             "current_prototypes_": current_prototypes,
-            "distance_range_": distance_range,
+            "distance_range_": np.array([low, high]),
             "converged_": fit.converged,
             "n_iter_": fit.n_iter,
         }

@@ -150,6 +150,8 @@ def _checked_scalar(name: str, value: Any, kind: str) -> Any:
 
 def _plain_number(value: Any) -> Any:
     """Settings may be numpy numbers: the file holds plain ones."""
+    if isinstance(value, np.floating):
+        return float(value)  # a long double's own item is a long double again
     if isinstance(value, np.generic):
         return value.item()
     raise InputError(f"settings must be plain numbers or text to be saved; got {value!r}")

@@ -80,10 +80,11 @@ class ParametrizedTemperatureScaling(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         rows = rows.in_canonical_order()
-        inputs = _largest_logits(rows.logits, min(self.top_k, rows.n_classes))
+        inputs = _largest_logits(rows.logits, min(int(self.top_k), rows.n_classes))
         widths = [inputs.shape[1], *self.hidden, 1]
         centre, scale = inputs.mean(axis=0), inputs.std(axis=0)
-        scale = np.where(scale > 0, scale, 1.0)
+        # a column that is constant but for rounding has no scale: divided by it, parameters would be huge
+        scale = np.where(scale > 1e-9 * np.abs(inputs).max(axis=0), scale, 1.0)
         shifted, standard = ShiftedRows(rows.logits), (inputs - centre) / scale
         relative = rows.weights / len(rows.weights)
 

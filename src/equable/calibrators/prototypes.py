@@ -13,6 +13,10 @@ from equable.arrays import FloatArray, IntArray, row_blocks
 
 Metric = Literal["cosine", "euclidean"]
 METRICS: tuple[str, ...] = ("cosine", "euclidean")
+#: Differences this small, relative to the numbers they are of, are rounding.
+ROUNDING = 1e-12
+#: Of any batch one class is retained, however small the coverage.
+LEAST_NEEDED = 1e-12
 
 
 def class_prototypes(
@@ -57,6 +61,18 @@ def distances_to_current(points: np.ndarray, current: np.ndarray, metric: Metric
     return distances
 
 
+def distance_range(distances: FloatArray, points: np.ndarray, metric: Metric) -> tuple[float, float]:
+    """Least and largest of the distances of `points`; the least twice where they differ by rounding alone.
+
+    A Euclidean distance is the root of a difference of squared lengths, a cosine one of 1.
+    """
+    low, high = float(distances.min()), float(distances.max())
+    noise = ROUNDING
+    if metric == "euclidean":
+        noise = np.sqrt(1e-14) * float(np.linalg.norm(points.astype(np.float64), axis=1).max())
+    return low, high if high - low > noise else low
+
+
 def min_max(values: FloatArray, low: float | None = None, high: float | None = None) -> FloatArray:
     """Values scaled to [0, 1]; all 0 where the range is zero.
 
@@ -75,10 +91,19 @@ def min_max(values: FloatArray, low: float | None = None, high: float | None = N
 
 
 def nearest_prototypes(features: np.ndarray, prototypes: FloatArray, metric: Metric = "cosine") -> IntArray:
-    """Index of the nearest prototype of each row, lower index on ties, (N,)."""
+    """Index of the nearest prototype of each row, lower index on ties, (N,).
+
+    Distances that differ by rounding alone are ties: which of them is the least depends on the other rows.
+    """
     nearest = np.empty(len(features), dtype=np.int64)
     for block in row_blocks(len(features), max(features.shape[1], len(prototypes)), elements=1 << 20):
-        nearest[block] = pairwise_distances(features[block], prototypes, metric).argmin(axis=1)
+        distances = pairwise_distances(features[block], prototypes, metric)
+        slack = ROUNDING
+        if metric == "euclidean":  # whose squares are differences of squared lengths
+            distances **= 2
+            lengths = [(part.astype(np.float64) ** 2).sum(axis=1) for part in (features[block], prototypes)]
+            slack = ROUNDING * (lengths[0][:, None] + lengths[1].max())
+        nearest[block] = (distances <= distances.min(axis=1, keepdims=True) + slack).argmax(axis=1)
     return nearest
 
 
@@ -98,7 +123,7 @@ def retained_classes(counts: IntArray, coverage: float) -> np.ndarray:
     covered = np.cumsum(np.take_along_axis(counts, order, axis=1), axis=1)
     # a class is kept while the classes before it fall short; 1e-9 forgives 0.6·5 ≠ 3 in binary
     before = covered - np.take_along_axis(counts, order, axis=1)
-    needed = coverage * covered[:, -1:] - 1e-9
+    needed = np.maximum(coverage * covered[:, -1:] - 1e-9, LEAST_NEEDED)
     kept = np.zeros(counts.shape, dtype=bool)
     np.put_along_axis(kept, order, before < needed, axis=1)
     return kept

@@ -22,8 +22,11 @@ def require_number(
     name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False
 ) -> None:
     """Raise unless `value` is a finite real number in [low, high] (or (low, high])."""
-    good = _is_number(value, Real) and bool(np.isfinite(float(value)))
-    if not good or value < low or value > high or (open_low and value == low):
+    try:  # as a plain float: a float16 compared with a large bound would overflow
+        number = float(value) if _is_number(value, Real) else np.nan
+    except OverflowError:  # a whole number that no float holds
+        number = np.nan
+    if not np.isfinite(number) or not low <= number <= high or (open_low and number == low):
         if high == np.inf:
             rule = f"finite and {'>' if open_low else '≥'} {low:g}"
         else:

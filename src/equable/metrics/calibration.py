@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from equable.arrays import FloatArray, as_probabilities, row_blocks
+from equable.arrays import FloatArray, as_generator, as_probabilities, row_blocks
 from equable.metrics.bins import (
     BinSums,
     Strategy,
@@ -106,7 +106,7 @@ def noise_floor(y_prob: Any, *, n_bins: int = 10, n_resamples: int = 200, random
     require_count(n_resamples, "n_resamples")
     confidence = top_label(as_probabilities(y_prob))[0]
     index = bin_index(confidence, n_bins)
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     chance = np.clip(confidence, 0.0, 1.0).astype(np.float64)
     # Sorted within the bin, so that the same rows in another order give the same bits.
     bins = [np.sort(chance[index == b]) for b in range(n_bins)]

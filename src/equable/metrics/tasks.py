@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray, as_integers, as_probabilities
+from equable.arrays import FloatArray, IntArray, as_generator, as_integers, as_probabilities
 from equable.errors import InputError
 from equable.metrics.bins import require_count
 from equable.metrics.bootstrap import (
@@ -73,7 +73,7 @@ def compare_tasks(
     records = _task_scores(ids, members, sides, estimate)
     if n_bootstrap == 0:
         return _comparison(records, estimate, n_bins)
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     pairs = [paired_bootstrap(*sides, rows, n_bins, n_bootstrap, rng) for rows in members]
     resampled = _Scores(counts, *(np.stack(side) for side in zip(*pairs, strict=True)))
     known = [can_vary(*sides, rows) for rows in members]

@@ -43,7 +43,7 @@ class ReplayMemory:
 
     def update(self, rows: IntArray, labels: IntArray, *, seed: int) -> ReplayMemory:
         """The memory after a task: `rows` are its training rows, `labels` their classes."""
-        held = dict(self.rows_by_class)
+        rows, labels, held = np.asarray(rows), np.asarray(labels), dict(self.rows_by_class)
         for label in np.unique(labels).tolist():
             if label in held:
                 raise InputError(f"each class enters the replay memory once; class {label} is in it already")
@@ -97,7 +97,8 @@ class CalibrationBuffer:
 
     def extend(self, rows: IntArray, labels: IntArray, *, seed: int) -> CalibrationBuffer:
         """The calibration buffer after one more task with these validation rows and their classes."""
-        drawn = rows[draw_share(labels, self.percent, seed=[seed, len(self.rows_by_task)])]
+        seeds = [seed, len(self.rows_by_task)]
+        drawn = np.asarray(rows)[draw_share(np.asarray(labels), self.percent, seed=seeds)]
         return CalibrationBuffer(self.percent, (*self.rows_by_task, drawn))
 
     @property

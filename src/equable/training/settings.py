@@ -59,7 +59,9 @@ class ReplaySettings:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_epochs", "patience", "memory_size"):
+        # of one row batch norm learns nothing, and the first task's batches have no replayed ones
+        _require(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
+        for name in ("max_epochs", "patience", "memory_size"):
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         _require(self.learning_rate > 0, "learning_rate", "above 0", self.learning_rate)
         _require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)

@@ -49,9 +49,14 @@ def method_sections(
     variants = tuple(_row(results, m, cells) for m in others if not results.method(m).bound)
     return (
         Section("", tuple(_row(results, m, cells) for m in results.ranked), ranked=True),
-        Section("Variants, not ranked", variants, note=VARIANTS_NOTE),
+        Section("Variants, not ranked", variants, note=VARIANTS_NOTE + _lacking(results, others)),
         Section("Bounds, not ranked", tuple(bounds), note=BOUNDS_NOTE),
     )
+
+
+def _lacking(results: Results, methods: Sequence[str]) -> str:
+    lack = any(not (results.is_whole(m) or results.method(m).bound) for m in methods)
+    return " Nor are methods that lack a score for some seed." if lack else ""
 
 
 def _row(results: Results, method: str, cells: Callable[[str], tuple[Cell, ...]]) -> Row:
@@ -86,7 +91,9 @@ def main_table(results: Results) -> Table:
     sections = method_sections(
         results, lambda method: _main_cells(results, method), floor if results.floor() else ()
     )
-    title = f"After all {results.last_task + 1} tasks" if results.last_task else "After the first task"
+    done, planned = results.last_task + 1, results.planned_tasks
+    title = f"After all {done} tasks" if planned > 1 else "After the first task"
+    title = title if results.is_finished else f"After {done} of {planned} tasks"
     notes = (seeds_note(results), "Best of the ranked methods in bold; equal in print is equally good.")
     return Table("main", results.title, title, "Method", MAIN, mark_best(MAIN, sections), notes)
 
@@ -126,7 +133,7 @@ SIDES = ("ours", "paper")
 
 def paper_table(results: Results) -> Table | None:
     """Ours beside the paper's numbers; None where the run is none of the paper's."""
-    if not paper.is_paper_preset(results.paper, results.backbone):
+    if not (paper.is_paper_preset(results.paper, results.backbone) and results.is_finished):
         return None
     columns = [Column(f"{c.key}_{side}", side, group=c.short) for c in MAIN for side in SIDES]
 

@@ -25,6 +25,7 @@ from equable.calibrators import (
 from equable.calibrators.curves import CONFIDENCE_CENTRE
 from equable.calibrators.label_shift import MAX_ITER, TOLERANCE
 from equable.calibrators.parametrized import LOGIT_LIMIT
+from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING
 from equable.calibrators.solvers import LOG_BOUNDS, MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.integrations.fitted import (
     curve_tables,
@@ -107,7 +108,7 @@ def parametrized(g: Graph, calibrator: ParametrizedTemperatureScaling) -> None:
 def distance_aware(g: Graph, calibrator: DATS) -> None:
     """Nearest prototypes, retained classes, the mean of their temperatures."""
     n_classes = calibrator.n_classes_
-    nearest = g.op("ArgMin", _distances(g, calibrator, calibrator.prototypes_), axis=1, keepdims=1)
+    nearest = _nearest(g, calibrator)
     members = g.op("Cast", g.op("Equal", nearest, np.arange(n_classes)), to=TensorProto.DOUBLE)  # (n, K)
     counts = g.sum(members, 0)
     if calibrator.distance == "class":
@@ -119,6 +120,7 @@ def distance_aware(g: Graph, calibrator: DATS) -> None:
     ranked, order = g.ops("TopK", counts, np.array([n_classes]), outputs=(None, None), axis=0)
     before = g.op("Sub", g.op("CumSum", ranked, 0), ranked)
     needed = g.op("Sub", g.op("Mul", n_rows(g), float(calibrator.coverage)), 1e-9)
+    needed = g.op("Max", needed, LEAST_NEEDED)
     kept = g.op("Cast", g.op("Less", before, needed), to=TensorProto.DOUBLE)
     share = g.op("Div", kept, g.sum(kept, 0, keepdims=1))
     weights = g.op("Gather", g.constant(calibrator.distance_weights_), order)
@@ -138,6 +140,19 @@ def _distances(g: Graph, calibrator: DATS, points: FloatArray) -> str:
     norms = g.op("Sqrt", squares)
     unit = g.op("Div", FEATURES, g.op("Where", g.op("Greater", norms, 0.0), norms, 1.0))
     return g.op("Clip", g.op("Sub", 1.0, g.op("MatMul", unit, reference.T)), 0.0, 2.0)
+
+
+def _nearest(g: Graph, calibrator: DATS) -> str:
+    """The nearest prototype of each row, the first of those that differ by rounding alone, (n, 1)."""
+    distances, slack = _distances(g, calibrator, calibrator.prototypes_), g.constant(ROUNDING)
+    if calibrator.metric == "euclidean":
+        distances = g.op("Mul", distances, distances)
+        longest = float((calibrator.prototypes_**2).sum(axis=1).max())
+        lengths = g.op("Add", g.sum(g.op("Mul", FEATURES, FEATURES), 1, keepdims=1), longest)
+        slack = g.op("Mul", lengths, ROUNDING)
+    limit = g.op("Add", g.op("ReduceMin", distances, axes=[1], keepdims=1), slack)
+    near = g.op("Cast", g.op("LessOrEqual", distances, limit), to=TensorProto.DOUBLE)
+    return g.op("ArgMax", near, axis=1, keepdims=1)
 
 
 def _row_distances(g: Graph, calibrator: DATS) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from equable.calibrators import DATS, ParametrizedTemperatureScaling
 from equable.calibrators.parametrized import LOGIT_LIMIT
+from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING
 from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.errors import InputError
 from equable.integrations.fitted import distance_scale, network_layers, reference_points
@@ -127,7 +128,7 @@ class DistanceAware(Layer):
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """Eqs. 4–8 for one batch."""
         features = self._checked(features)
-        nearest = self._to(features, self.prototypes).argmin(dim=1)
+        nearest = self._nearest(features)
         ones, none = torch.ones_like(features[:, 0]), torch.zeros_like(self.distances)
         counts = none.scatter_add(0, nearest, ones)
         distances = self.distances
@@ -137,7 +138,8 @@ class DistanceAware(Layer):
             distances = none.scatter_add(0, nearest, rows) / counts.clamp(min=1.0)
         order = counts.argsort(descending=True, stable=True)
         ranked = counts.index_select(0, order)
-        kept = (ranked.cumsum(0) - ranked < self.coverage * features.shape[0] - 1e-9).to(counts.dtype)
+        needed = max(self.coverage * features.shape[0] - 1e-9, LEAST_NEEDED)
+        kept = (ranked.cumsum(0) - ranked < needed).to(counts.dtype)
         batch = self._batch_temperature(kept, self.weights[order], distances[order])
         return (batch + spoilt(features)).expand(logits.shape[0]).clone()
 
@@ -155,6 +157,16 @@ class DistanceAware(Layer):
         norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
         unit = features / torch.where(norms > 0, norms, 1.0)
         return (1.0 - unit @ points.T).clamp(0.0, 2.0)
+
+    def _nearest(self, features: Tensor) -> Tensor:
+        """The nearest prototype of each row, the first of those that differ by rounding alone, (n,)."""
+        distances, slack = self._to(features, self.prototypes), torch.as_tensor(ROUNDING)
+        if self.metric == "euclidean":
+            distances = distances**2
+            lengths = (features**2).sum(dim=1, keepdim=True) + (self.prototypes**2).sum(dim=1).amax()
+            slack = ROUNDING * lengths
+        near = distances <= distances.amin(dim=1, keepdim=True) + slack
+        return near.to(torch.float64).argmax(dim=1)
 
     def _checked(self, features: Tensor | None) -> Tensor:
         assert features is not None
