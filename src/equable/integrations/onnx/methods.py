@@ -144,7 +144,8 @@ def _distances(g: Graph, calibrator: DATS, points: FloatArray) -> str:
 
 def _nearest(g: Graph, calibrator: DATS) -> str:
     """The nearest prototype of each row, the first of those that differ by rounding alone, (n, 1)."""
-    distances, slack = _distances(g, calibrator, calibrator.prototypes_), g.constant(ROUNDING)
+    distances: str = _distances(g, calibrator, calibrator.prototypes_)
+    slack: str | float = ROUNDING
     if calibrator.metric == "euclidean":
         distances = g.op("Mul", distances, distances)
         longest = float((calibrator.prototypes_**2).sum(axis=1).max())
