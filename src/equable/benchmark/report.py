@@ -82,6 +82,19 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     return target / PAGE
 
 
+def require_own_folder(out: Path, runs: Sequence[Path]) -> None:
+    """Refuse to write over what no report made, or over the report of a run that is not the one asked for."""
+    if not out.is_dir() or (len(runs) == 1 and out.samefile(runs[0])):
+        return
+    if (out / "config.toml").is_file():
+        raise InputError(f"--out must be a folder of its own; {out} is a run with a report of its own")
+    taken = [name for name in (PAGE, "tables", "figures") if (out / name).exists()]
+    if taken and not (out / MANIFEST).is_file():
+        raise InputError(
+            f"--out must not hold {taken[0]} of another origin, as {out} does; give a new folder"
+        )
+
+
 def inputs_digest(folders: Sequence[Path]) -> str:
     """SHA-256 of all that a report is made from: the runs' records and the code that draws them."""
     digest = hashlib.sha256()

@@ -284,18 +284,23 @@ def _learnt_number(name: str, value: Any, kind: str) -> Any:
     return SCALARS[kind](plain)
 
 
+def axis_lengths(kind: str, shape: tuple[int, ...], axes: dict[str, int]) -> tuple[int, ...]:
+    """What the shape must be: a digit is a length, a letter one length throughout, kept in `axes`."""
+    return tuple(
+        int(axis) if axis.isdigit() else axes.setdefault(axis, length)
+        for axis, length in zip(kind, shape, strict=True)
+    )
+
+
 def _learnt_array(name: str, value: Any, kind: str, axes: dict[str, int]) -> FloatArray:
     """An array of ``FITTED`` as float64, its lengths as its kind says: each letter the same throughout."""
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise InputError(f"{name} must be an array, as FITTED says; got {value!r:.60}") from error
-    if array.ndim != (len(kind) or 1):  # no axes at all: it is meant to be "float"
+    if array.ndim != len(kind) or not kind:  # no axes at all: it is meant to be "float"
         raise InputError(f"{name} must have the axes {kind!r} of FITTED; got shape {array.shape}")
-    lengths = tuple(
-        int(axis) if axis.isdigit() else axes.setdefault(axis, length)
-        for axis, length in zip(kind, array.shape, strict=False)
-    )
+    lengths = axis_lengths(kind, array.shape, axes)
     if array.shape != lengths:
         raise InputError(
             f"{name} must have the axes {kind!r} of FITTED, here {lengths}; got shape {array.shape}"

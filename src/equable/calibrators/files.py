@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from equable.calibrators.base import SCALARS, Calibrator
+from equable.calibrators.base import SCALARS, Calibrator, axis_lengths
 from equable.errors import FileFormatError, InputError, NotFittedError
 from equable.storage import write_bytes
 
@@ -158,10 +158,7 @@ def _plain_number(value: Any) -> Any:
 
 
 def _checked_tensor(name: str, tensor: np.ndarray, kind: str, axes: dict[str, int]) -> np.ndarray:
-    """Compare a tensor's shape with its axes: a digit is a length, a letter one length throughout."""
-    expected = tuple(
-        int(a) if a.isdigit() else axes.setdefault(a, n) for a, n in zip(kind, tensor.shape, strict=True)
-    )
+    expected = axis_lengths(kind, tensor.shape, axes)
     if tensor.shape != expected or tensor.dtype != np.float64 or not np.isfinite(tensor).all():
         raise FileFormatError(
             f"{name} must be finite float64 of shape {expected}; got {tensor.dtype} {tensor.shape}"

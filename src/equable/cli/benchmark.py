@@ -223,6 +223,7 @@ def report(
     """Tables, figures and the page of one run, or the comparison of several or a grid, from their scores."""
     from equable.benchmark.grid import run_folders
     from equable.benchmark.names import require_once
+    from equable.benchmark.report import require_own_folder
     from equable.benchmark.run import write_report
 
     if len(runs) == 1 and not (runs[0] / "config.toml").is_file():
@@ -230,28 +231,12 @@ def report(
     folders = [folder for path in runs for folder in run_folders(path)]
     require_once(folders)
     if out is not None:
-        _check_report_target(out, runs)
+        require_own_folder(out, runs)
     page = write_report(folders, out)
     if json:
         print_json({"report": page})
     else:
         typer.echo(f"Open the page: {page}")
-
-
-def _check_report_target(out: Path, runs: list[Path]) -> None:
-    """Refuse to write over what no report made, or over the report of a run that is not the one asked for."""
-    from equable.benchmark.report import MANIFEST, PAGE
-    from equable.errors import InputError
-
-    if not out.is_dir() or (len(runs) == 1 and out.samefile(runs[0])):
-        return
-    if (out / "config.toml").is_file():
-        raise InputError(f"--out must be a folder of its own; {out} is a run with a report of its own")
-    taken = [name for name in (PAGE, "tables", "figures") if (out / name).exists()]
-    if taken and not (out / MANIFEST).is_file():
-        raise InputError(
-            f"--out must not hold {taken[0]} of another origin, as {out} does; give a new folder"
-        )
 
 
 def _tell_failures(counts: ScoreCount, runs: Sequence[RunFolder]) -> None:
