@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equable.arrays import FloatArray, IntArray, as_labels, as_matrix, as_probabilities, as_vector, row_blocks
-from equable.metrics.turned import Turned, turned_blocks
+from equable.metrics import compiled
+from equable.metrics.turned import Turned, Turner
 
 BoolArray = NDArray[np.bool_]
 
@@ -33,10 +34,16 @@ def top_rows(y_true: Any, y_prob: Any) -> Iterator[tuple[np.ndarray, BoolArray]]
     n_rows, n_classes = probabilities.shape
     labels = as_vector(y_true, "y_true", n_rows)
     blocks = row_blocks(n_rows, n_classes, elements=1 << 18)
+    turn = Turner(probabilities, blocks[0].stop)
     first = n_classes * np.arange(blocks[0].stop)
     judged = False
-    for block, turned in zip(blocks, turned_blocks(probabilities, blocks), strict=True):
+    for block in blocks:
         rows = probabilities[block]
+        plain = compiled.top_rows(rows, labels[block])
+        if plain is not None:
+            yield plain[0].astype(probabilities.dtype, copy=False), plain[1]
+            continue
+        turned = turn(rows)
         confidence = _largest(turned)
         if confidence is None or not _near_one(turned.sums()):
             if not judged:  # once: what looks wrong here is judged by the rule itself, which says what it is

@@ -7,7 +7,6 @@ faster. Two neighbouring classes are moved at once where they can be, which halv
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,27 +59,30 @@ class Turned:
         return int(np.count_nonzero(self.values == (of_rows[:, None] if self.axis else of_rows)))
 
 
-def turned_blocks(matrix: np.ndarray, blocks: Sequence[slice]) -> Iterator[Turned]:
-    """Blocks of the rows of a float matrix (N, K), one by one in the same memory; float16 is widened."""
-    n_classes = matrix.shape[1]
-    dtype = np.result_type(matrix.dtype, np.float32)
-    many, as_it_is = n_classes >= MANY_CLASSES, dtype == matrix.dtype
-    together = as_it_is and matrix.strides[1] == matrix.itemsize
-    paired = together and not many and n_classes % 2 == 0 and n_classes > 2
-    pair = PAIRS[2 * dtype.itemsize]
-    ones = np.ones(n_classes // (2 if paired else 1), dtype)
-    room = np.empty(n_classes * (blocks[0].stop - blocks[0].start), dtype)  # the first block is the longest
-    for block in blocks:
-        rows = matrix[block]
-        if many:
-            if not as_it_is:
-                rows = room[: rows.size].reshape(rows.shape)
-                np.copyto(rows, matrix[block])
-            yield Turned(rows, ones, axis=1)
-            continue
-        values = room[: rows.size].reshape(len(ones), -1)
-        if paired:
+class Turner:
+    """Turns blocks of rows of a float matrix (N, K), one by one in the same memory; float16 is widened."""
+
+    def __init__(self, matrix: np.ndarray, longest: int) -> None:
+        n_classes = matrix.shape[1]
+        self.dtype = np.result_type(matrix.dtype, np.float32)
+        self.many, self.as_it_is = n_classes >= MANY_CLASSES, self.dtype == matrix.dtype
+        together = self.as_it_is and matrix.strides[1] == matrix.itemsize
+        self.paired = together and not self.many and n_classes % 2 == 0 and n_classes > 2
+        self.ones = np.ones(n_classes // (2 if self.paired else 1), self.dtype)
+        self.room = np.empty(n_classes * longest, self.dtype)
+
+    def __call__(self, rows: np.ndarray) -> Turned:
+        """A block, until the next one is asked for."""
+        values = self.room[: rows.size]
+        if self.many:
+            if not self.as_it_is:
+                np.copyto(values.reshape(rows.shape), rows)
+                rows = values.reshape(rows.shape)
+            return Turned(rows, self.ones, axis=1)
+        values = values.reshape(len(self.ones), -1)
+        if self.paired:
+            pair = PAIRS[2 * self.dtype.itemsize]
             np.copyto(values.view(pair), rows.view(pair).T)
         else:
             np.copyto(values, rows.T)
-        yield Turned(values, ones, paired)
+        return Turned(values, self.ones, self.paired)

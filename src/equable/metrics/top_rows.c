@@ -1,0 +1,20 @@
+/* What `top_rows.h` says, for each type of probabilities. */
+
+#include <stdint.h>
+
+/* The same function for several processors, of which the loader takes the best that this one can run. */
+#ifdef CLONES
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+#define REAL float
+#define NAME(part) part##_float32
+#include "top_rows.h"
+#undef REAL
+#undef NAME
+
+#define REAL double
+#define NAME(part) part##_float64
+#include "top_rows.h"

@@ -1,0 +1,94 @@
+/* The largest number of each row of probabilities, and whether it is that of the row's label.
+ *
+ * REAL is the type of the probabilities; NAME gives a function the name it has for this type.
+ */
+
+enum {
+    NAME(FEW_CLASSES) = 63, /* rows of at most so many are read side by side, longer ones one by one */
+    NAME(ROWS) = 16         /* so many side by side: their sums and maxima stay in registers */
+};
+
+/* A sum that is NaN is not near. */
+static inline int NAME(near_one)(REAL sum)
+{
+    return (sum >= (REAL)(1 - 0.9e-3)) & (sum <= (REAL)(1 + 0.9e-3));
+}
+
+/* Whether the label's number is the top; of equal ones the first counts. */
+static inline uint8_t NAME(is_first)(const REAL *row, int64_t label, REAL top)
+{
+    for (int64_t c = 0; c < label; c++)
+        if (row[c] == top)
+            return 0;
+    return row[label] == top;
+}
+
+static inline __attribute__((always_inline)) int NAME(one_row)(
+    const REAL *row, int64_t n_classes, int64_t label, REAL *confidence, uint8_t *hit)
+{
+    REAL top = 0, least = 0, sum = 0;
+    int64_t equal = 0;
+#pragma omp simd reduction(max : top) reduction(min : least) reduction(+ : sum)
+    for (int64_t c = 0; c < n_classes; c++) {
+        top = row[c] > top ? row[c] : top;
+        least = row[c] < least ? row[c] : least;
+        sum += row[c];
+    }
+#pragma omp simd reduction(+ : equal)
+    for (int64_t c = 0; c < n_classes; c++)
+        equal += row[c] == top;
+    *confidence = top;
+    *hit = equal > 1 ? NAME(is_first)(row, label, top) : row[label] == top;
+    return (least == 0) & NAME(near_one)(sum);
+}
+
+/* Rows of few classes, each in a lane of its own, so that one instruction serves several of them. */
+static inline __attribute__((always_inline)) int NAME(side_by_side)(
+    const REAL *rows, int64_t n_classes, const int64_t *labels, REAL *confidence, uint8_t *hit)
+{
+    REAL x[NAME(ROWS)], top[NAME(ROWS)], least[NAME(ROWS)], sum[NAME(ROWS)], ties[NAME(ROWS)];
+    for (int r = 0; r < NAME(ROWS); r++)
+        top[r] = least[r] = sum[r] = ties[r] = 0;
+    for (int64_t c = 0; c < n_classes; c++) {
+        for (int r = 0; r < NAME(ROWS); r++)
+            x[r] = rows[r * n_classes + c];
+        for (int r = 0; r < NAME(ROWS); r++) {
+            ties[r] = x[r] > top[r] ? 0 : (x[r] == top[r] ? 1 : ties[r]);
+            top[r] = x[r] > top[r] ? x[r] : top[r];
+            least[r] = x[r] < least[r] ? x[r] : least[r];
+            sum[r] += x[r];
+        }
+    }
+    int plain = 1;
+    REAL any = 0;
+    for (int r = 0; r < NAME(ROWS); r++) {
+        plain &= (least[r] == 0) & NAME(near_one)(sum[r]);
+        any += ties[r];
+        confidence[r] = top[r];
+        hit[r] = rows[r * n_classes + labels[r]] == top[r];
+    }
+    for (int r = 0; any > 0 && r < NAME(ROWS); r++)
+        hit[r] = NAME(is_first)(rows + r * n_classes, labels[r], top[r]);
+    return plain;
+}
+
+/* Fill confidence and hit (n_rows each) from rows (n_rows, n_classes) and labels (n_rows).
+ *
+ * Returns 1 if every row is plainly one of probabilities, and its label one of the classes. Otherwise 0: what
+ * was written then means nothing, and the rows want looking at by someone who can say what is wrong with them.
+ */
+FOR_EACH_PROCESSOR int NAME(top_rows)(const REAL *rows, int64_t n_rows, int64_t n_classes, const int64_t *labels,
+                                      REAL *confidence, uint8_t *hit)
+{
+    int plain = 1;
+    for (int64_t i = 0; i < n_rows; i++)
+        plain &= (uint64_t)labels[i] < (uint64_t)n_classes; /* a negative one is huge without its sign */
+    if (!plain)
+        return 0;
+    int64_t i = 0;
+    for (; n_classes <= NAME(FEW_CLASSES) && i + NAME(ROWS) <= n_rows; i += NAME(ROWS))
+        plain &= NAME(side_by_side)(rows + i * n_classes, n_classes, labels + i, confidence + i, hit + i);
+    for (; i < n_rows; i++)
+        plain &= NAME(one_row)(rows + i * n_classes, n_classes, labels[i], confidence + i, hit + i);
+    return plain;
+}
