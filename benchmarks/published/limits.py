@@ -200,8 +200,9 @@ def distance_words(run: Published) -> str:
     apart, factor = np.abs(d[0] - d[1]).max(), np.abs(np.log(t[0] / t[1])).max()
     fixed = int(np.sum((d[0] == 0) != (d[1] == 0)))
     said = f"; {fixed} classes have d = 0 by one metric alone, which fixes their T at T_base" if fixed else ""
+    percent = 100 * np.expm1(factor) if factor > 1e-9 else 0.0  # below that it is rounding
     return (
-        f"- {run.title}: d differs by up to {number(float(apart))}, T(d_c) by up to {100 * np.expm1(factor):.2g} %, "
+        f"- {run.title}: d differs by up to {number(float(apart))}, T(d_c) by up to {percent:.2g} %, "
         f"{len(d[0])} classes{said}"
     )
 

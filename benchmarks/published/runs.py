@@ -10,16 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equable
 from benchmarks.published.extras import extra_record
-from benchmarks.published.store import SECONDS
+from benchmarks.published.store import PTS, SECONDS
 from equable.benchmark.ablate import ablate_step
 from equable.benchmark.executors import cpu_count, one_thread, run_local
-from equable.benchmark.methods import METHODS
+from equable.benchmark.judge import judge, set_exam
+from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.regimes import SCHEMA, measure
 from equable.benchmark.results import Results, load_results
 from equable.benchmark.score import score_step
-from equable.benchmark.step import load_step
+from equable.benchmark.step import Step, load_step
 from equable.benchmark.store import RunFolder, outputs_digest
+from equable.calibrators import Calibrator
 from equable.errors import ConvergenceWarning, EvidenceWarning
 from equable.storage import read_json, write_json, write_sealed
 
@@ -122,9 +125,12 @@ def compute_step(build: Path, unit: tuple[str, int, int]) -> list[dict[str, Any]
     """Everything of one (run, seed); returns the records of its ablations."""
     name, *step = unit
     folder, (seed, task) = RunFolder(build / name), step
-    score_step(folder, (seed, task))
     loaded, settings = load_step(folder.task(seed, task)), folder.config().score
     digest = outputs_digest(folder.task(seed, task))
+    kept = KeptFit(**vars(METHODS["pts"]), path=folder.task(seed, task) / PTS)
+    with one_thread():
+        judge(set_exam(loaded, seed, settings, digest), "pts", kept).save(folder.score(seed, task, "pts"))
+    score_step(folder, (seed, task))  # all others
     with one_thread(), warnings.catch_warnings():
         for expected in (EvidenceWarning, ConvergenceWarning):  # small batches and few rows, by design
             warnings.simplefilter("ignore", expected)
@@ -135,6 +141,17 @@ def compute_step(build: Path, unit: tuple[str, int, int]) -> list[dict[str, Any]
         )
         write_json(build / name / "extras" / f"seed-{seed}.json", extra_record(loaded, seed, settings))
         return ablate_step(folder, (seed, task))
+
+
+@dataclass(frozen=True)
+class KeptFit(Method):
+    """A method as it was fitted when its run was stored."""
+
+    path: Path = Path()
+
+    def fit(self, step: Step) -> Calibrator:
+        """The calibrator of the file."""
+        return equable.load(self.path)
 
 
 def write_ablations(folder: RunFolder, records: list[dict[str, Any]]) -> None:

@@ -5,9 +5,11 @@
     results/<name>/config.toml        settings, without any path of a machine
                    environment.json   versions and hardware
                    seconds.json       what cannot be computed again: runtimes, and average ECE before the rounding
-                   seed-<s>/task-<T>/ the last task: validation.npz, test.npz, perturbed.npz, done.json
+                   seed-<s>/task-<T>/ the last task: validation.npz, test.npz, perturbed.npz, done.json,
+                                      and pts.safetensors, PTS as fitted on these rows
 
-Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. There
+PTS is kept because its small network has no single best fit: where a processor rounds another way, another
+network comes of the same rows. Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. There
 are neither images nor weights, nor the rows' places in a dataset.
 """
 
@@ -15,16 +17,19 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from equable.benchmark.executors import one_thread
 from equable.benchmark.methods import METHODS
 from equable.benchmark.records import Score
+from equable.benchmark.step import load_step
 from equable.benchmark.store import OUTPUT_FILES, RunFolder, open_run, outputs_digest
 from equable.benchmark.tables.costs import PARTS
-from equable.errors import ConfigError, InputError
+from equable.errors import ConfigError, ConvergenceWarning, InputError
 from equable.outputs import Outputs
 from equable.storage import read_json, read_sealed, sha256_of, write_json, write_sealed, write_text
 
@@ -35,6 +40,7 @@ KEPT_FACTS = (
     *("scenario_hash", "forward", "tcil"),
 )
 SECONDS = "seconds.json"
+PTS = "pts.safetensors"
 
 
 def store_run(source: Path, target: Path, seeds: list[int] | None = None) -> list[int]:
@@ -87,6 +93,14 @@ def store_step(source: Path, target: Path) -> None:
     kept = {name: facts[name] for name in KEPT_FACTS if name in facts}
     files = {name: sha256_of(target / name) for name in OUTPUT_FILES}
     write_sealed(target / "done.json", {**kept, "precision": "float16", "files": files})
+    store_pts(target)
+
+
+def store_pts(target: Path) -> None:
+    """Fit PTS on the stored rows, as they are rounded, and keep it."""
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # tables tell it
+        METHODS["pts"].fit(load_step(target)).save(target / PTS)
 
 
 def halved(outputs: Outputs) -> Outputs:
