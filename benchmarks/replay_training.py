@@ -37,6 +37,8 @@ ENVIRONMENT = Path(".venv-avalanche")
 SIDES = (28, 32)
 BATCH, MEMORY, CURRENT, TURNS = 64, 192, 256, 8
 GOAL = 1.5
+#: What multiplies and adds: convolutions, and the products of matrices that stand for some of them.
+MULTIPLYING = ("mkldnn_convolution", "convolution_backward", "bmm", "baddbmm_", "mm", "addmm")
 
 
 def data(side: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,6 +72,7 @@ def equable_trainer(side: int) -> Any:
     from equable.training.images import Images
     from equable.training.networks import build_network
     from equable.training.replay import TaskTrainer
+    from equable.training.winograd import winograd_convolutions
 
     images, labels = data(side)
     # A scenario asks for validation and test rows: each class is given one more of both, never trained on.
@@ -82,7 +85,7 @@ def equable_trainer(side: int) -> Any:
     pictures = Images(images, scenario[0].train)
     trainer = TaskTrainer(network, pictures, scenario, 1, memory, ReplaySettings(batch_size=BATCH), seed=0)
     network.train()
-    with freed_memory_kept(), batch_norm_folded(network):
+    with freed_memory_kept(), batch_norm_folded(network), winograd_convolutions(network):
         yield trainer
 
 
@@ -172,8 +175,8 @@ def work(name: str, side: int, threads: int) -> None:
 def limit(side: int, threads: int) -> None:
     """Print, as JSON, what bounds a step of equable's.
 
-    Its seconds, those of its convolutions, their floating-point operations, and how many of these a second
-    the product of two large matrices reaches; all medians.
+    Its seconds, those of its convolutions and products of matrices, their floating-point operations, and how
+    many of these a second the product of two large matrices reaches; all medians.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -193,7 +196,7 @@ def limit(side: int, threads: int) -> None:
                 steps.append(clock.read()[0])
             # of an operation only itself is counted, not what it calls
             parts = {event.key: event.self_cpu_time_total / 1e6 for event in profiler.key_averages()}
-            convolutions.append(parts["aten::mkldnn_convolution"] + parts["aten::convolution_backward"])
+            convolutions.append(sum(parts.get(f"aten::{name}", 0.0) for name in MULTIPLYING))
             clock = Stopwatch()
             a @ b
             products.append(2 * 1024**3 / clock.read()[0])

@@ -39,6 +39,7 @@ from equable.training.images import Images
 from equable.training.networks import seen_logits
 from equable.training.settings import ReplaySettings
 from equable.training.sgd import SGD
+from equable.training.winograd import winograd_convolutions
 
 EVALUATION_BATCH = 256
 # Batches over which batch norm's statistics are averaged after each epoch.
@@ -285,7 +286,7 @@ def train_task(
         unit_scale=True,
         disable=None if progress is None else not progress,
     )
-    with bar, torch.random.fork_rng(), batch_norm_folded(network):
+    with bar, torch.random.fork_rng(), batch_norm_folded(network), winograd_convolutions(network):
         while not trainer.progress.finished(settings):
             trainer.run_epoch(bar)
             if checkpoint is not None:
