@@ -9,6 +9,11 @@
 #define FOR_EACH_PROCESSOR
 #endif
 
+enum {
+    FEW_CLASSES = 63, /* rows of at most so many are read side by side, longer ones one by one */
+    ROWS = 16         /* so many side by side: their sums and maxima stay in registers */
+};
+
 #define REAL float
 #define NAME(part) part##_float32
 #include "top_rows.h"

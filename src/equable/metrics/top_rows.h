@@ -3,11 +3,6 @@
  * REAL is the type of the probabilities; NAME gives a function the name it has for this type.
  */
 
-enum {
-    NAME(FEW_CLASSES) = 63, /* rows of at most so many are read side by side, longer ones one by one */
-    NAME(ROWS) = 16         /* so many side by side: their sums and maxima stay in registers */
-};
-
 /* A sum that is NaN is not near. */
 static inline int NAME(near_one)(REAL sum)
 {
@@ -46,13 +41,13 @@ static inline __attribute__((always_inline)) int NAME(one_row)(
 static inline __attribute__((always_inline)) int NAME(side_by_side)(
     const REAL *rows, int64_t n_classes, const int64_t *labels, REAL *confidence, uint8_t *hit)
 {
-    REAL x[NAME(ROWS)], top[NAME(ROWS)], least[NAME(ROWS)], sum[NAME(ROWS)], ties[NAME(ROWS)];
-    for (int r = 0; r < NAME(ROWS); r++)
+    REAL x[ROWS], top[ROWS], least[ROWS], sum[ROWS], ties[ROWS];
+    for (int r = 0; r < ROWS; r++)
         top[r] = least[r] = sum[r] = ties[r] = 0;
     for (int64_t c = 0; c < n_classes; c++) {
-        for (int r = 0; r < NAME(ROWS); r++)
+        for (int r = 0; r < ROWS; r++)
             x[r] = rows[r * n_classes + c];
-        for (int r = 0; r < NAME(ROWS); r++) {
+        for (int r = 0; r < ROWS; r++) {
             ties[r] = x[r] > top[r] ? 0 : (x[r] == top[r] ? 1 : ties[r]);
             top[r] = x[r] > top[r] ? x[r] : top[r];
             least[r] = x[r] < least[r] ? x[r] : least[r];
@@ -61,13 +56,13 @@ static inline __attribute__((always_inline)) int NAME(side_by_side)(
     }
     int plain = 1;
     REAL any = 0;
-    for (int r = 0; r < NAME(ROWS); r++) {
+    for (int r = 0; r < ROWS; r++) {
         plain &= (least[r] == 0) & NAME(near_one)(sum[r]);
         any += ties[r];
         confidence[r] = top[r];
         hit[r] = rows[r * n_classes + labels[r]] == top[r];
     }
-    for (int r = 0; any > 0 && r < NAME(ROWS); r++)
+    for (int r = 0; any > 0 && r < ROWS; r++)
         hit[r] = NAME(is_first)(rows + r * n_classes, labels[r], top[r]);
     return plain;
 }
@@ -86,7 +81,7 @@ FOR_EACH_PROCESSOR int NAME(top_rows)(const REAL *rows, int64_t n_rows, int64_t 
     if (!plain)
         return 0;
     int64_t i = 0;
-    for (; n_classes <= NAME(FEW_CLASSES) && i + NAME(ROWS) <= n_rows; i += NAME(ROWS))
+    for (; n_classes <= FEW_CLASSES && i + ROWS <= n_rows; i += ROWS)
         plain &= NAME(side_by_side)(rows + i * n_classes, n_classes, labels + i, confidence + i, hit + i);
     for (; i < n_rows; i++)
         plain &= NAME(one_row)(rows + i * n_classes, n_classes, labels[i], confidence + i, hit + i);

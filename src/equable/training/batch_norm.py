@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from equable.training.layers import layers_as
+
 #: A row of sums this long hardly shares its cache lines; from half of it on there is nothing to mend.
 LONG_ROW = 128
 #: Channels whose sums fill a cache line of 64 bytes; whole lines are not shared.
@@ -42,15 +44,8 @@ def batch_norm_folded(network: nn.Module) -> Iterator[None]:
     >>> torch.allclose(folded, norm(x), atol=1e-5)
     True
     """
-    # A class derived from torch's may do something else in `forward`: it is left alone.
-    norms = [module for module in network.modules() if type(module) is nn.BatchNorm2d]
-    for norm in norms:
-        norm.__class__ = FoldedBatchNorm2d
-    try:
+    with layers_as(network, nn.BatchNorm2d, FoldedBatchNorm2d):
         yield
-    finally:
-        for norm in norms:
-            norm.__class__ = nn.BatchNorm2d
 
 
 class FoldedBatchNorm2d(nn.BatchNorm2d):

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from equable.training.layers import layers_as
+
 #: Outputs and inputs along one side of a tile.
 OUTPUTS, INPUTS = 4, 6
 POINTS = (0.0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5))
@@ -49,15 +51,8 @@ def winograd_convolutions(network: nn.Module) -> Iterator[None]:
     >>> torch.allclose(y, layer(x), atol=1e-4)
     True
     """
-    # A class derived from torch's may do something else in `forward`: it is left alone.
-    layers = [module for module in network.modules() if type(module) is nn.Conv2d]
-    for layer in layers:
-        layer.__class__ = WinogradConv2d
-    try:
+    with layers_as(network, nn.Conv2d, WinogradConv2d):
         yield
-    finally:
-        for layer in layers:
-            layer.__class__ = nn.Conv2d
 
 
 class WinogradConv2d(nn.Conv2d):
