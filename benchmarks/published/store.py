@@ -8,9 +8,9 @@
                    seed-<s>/task-<T>/ the last task: validation.npz, test.npz, perturbed.npz, done.json,
                                       and pts.safetensors, PTS as fitted on these rows
 
-PTS is kept because its small network has no single best fit: where a processor rounds another way, another
-network comes of the same rows. Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. There
-are neither images nor weights, nor the rows' places in a dataset.
+Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. There
+are neither images nor weights, nor the rows' places in a dataset. PTS is kept because its small network has no
+single best fit: where a processor rounds another way, another network comes of the same rows.
 """
 
 from __future__ import annotations

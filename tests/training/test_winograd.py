@@ -217,3 +217,47 @@ def test_a_second_derivative_is_refused():
         (of_x,) = torch.autograd.grad(layer(x), [x], gradient.requires_grad_(), create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         of_x.sum().backward()
+
+
+@pytest.mark.usefixtures("_narrow")
+def test_constants_stay_on_the_cpu_whatever_the_default_device():
+    layer, x, _ = planted(2, 4, 4, 12, 12)
+    winograd._side_maps.cache_clear()
+    winograd._weight_map.cache_clear()
+    wanted = layer(x)
+    with winograd_convolutions(layer), torch.device("meta"):
+        y = layer(x)
+    assert is_winograd(y)
+    assert_close([y.detach()], [wanted.detach()])
+
+
+@pytest.mark.usefixtures("_narrow")
+def test_a_backward_pass_within_autocast_of_a_layer_kept_out_of_it():
+    layer, x, gradient = planted(2, 4, 4, 8, 8)
+    wanted = passed(layer, x, gradient)[1]
+    with winograd_convolutions(layer), torch.autocast("cpu", torch.bfloat16):
+        x = x.requires_grad_()
+        with torch.autocast("cpu", enabled=False):
+            y = layer(x)
+        found = torch.autograd.grad(y, [x, layer.weight], gradient)
+    assert is_winograd(y)
+    assert_close(found, wanted[1:])
+
+
+@pytest.mark.usefixtures("_narrow")
+def test_a_bad_pixel_stays_in_its_row():
+    layer, x, _ = planted(3, 4, 4, 8, 8)
+    clean = layer(x)
+    x[1, 0, 0, 0] = torch.nan
+    with winograd_convolutions(layer):
+        y = layer(x)
+    assert is_winograd(y)
+    assert y[1].isnan().any()
+    assert_close([y[::2].detach()], [clean[::2].detach()])
+
+
+def test_a_layer_given_another_class_meanwhile_keeps_it():
+    layer = nn.Conv2d(2, 2, 3)
+    with winograd_convolutions(layer):
+        nn.utils.parametrize.register_parametrization(layer, "weight", nn.Identity())
+    assert layer(torch.rand(1, 2, 4, 4)).shape == (1, 2, 2, 2)

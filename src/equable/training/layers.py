@@ -36,4 +36,5 @@ def layers_as(network: nn.Module, theirs: type[nn.Module], ours: type[nn.Module]
         yield
     finally:
         for layer in layers:
-            layer.__class__ = theirs
+            if type(layer) is ours:  # else someone gave it yet another class, which is theirs to take back
+                layer.__class__ = theirs

@@ -6,7 +6,8 @@ is 36 products where the sum itself takes 144. With many channels each of the 36
 the maps Bᵀ·B, G·Gᵀ and Aᵀ·A around them, which are products with small constant matrices, cost little beside.
 
 The polynomials behind F(4×4, 3×3) are evaluated at 0, ±1/√2, ±√2 and ∞, where float32 rounds half as much as
-at the usual 0, ±1, ±2 and ∞: results differ from torch's by about 1e-6 of their size.
+at the usual 0, ±1, ±2 and ∞: results differ from torch's by about 1e-6 of the numbers in the tiles around
+them. So a huge number blurs its neighbours, and a NaN or an infinity fills its map; other rows see neither.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def winograd_convolutions(network: nn.Module) -> Iterator[None]:
 
 
 class WinogradConv2d(nn.Conv2d):
-    """torch's layer, by Winograd's algorithm where that is faster; it can then be differentiated once."""
+    """torch's layer, by Winograd's algorithm where that is faster.
+
+    It can then be differentiated once, and not through ``torch.func``.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """The layer's output."""
@@ -110,7 +114,7 @@ def _matrices() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @cache
 def _weight_map() -> Tensor:
     """G ⊗ G (36, 9): of the 3×3 weights to what the 36 products multiply by."""
-    return torch.tensor(np.kron(_matrices()[1], _matrices()[1]), dtype=torch.float32)
+    return _constant(np.kron(_matrices()[1], _matrices()[1]))
 
 
 @cache
@@ -132,7 +136,12 @@ def _side_maps(side: int, tile_first: bool) -> tuple[Tensor, Tensor]:
     if not tile_first:
         into, out_of = into.transpose(1, 0, 2), out_of.transpose(0, 2, 1)
     maps = into.reshape(-1, side), out_of.reshape(side, -1)
-    return torch.tensor(maps[0], dtype=torch.float32), torch.tensor(maps[1], dtype=torch.float32)
+    return _constant(maps[0]), _constant(maps[1])
+
+
+def _constant(matrix: np.ndarray) -> Tensor:
+    """Kept for good, so on the CPU whatever torch's default device is at the moment."""
+    return torch.tensor(matrix, dtype=torch.float32, device="cpu")
 
 
 # The convolution --------------------------------------------------------------------------------------------
@@ -153,15 +162,21 @@ class _Winograd(torch.autograd.Function):
             for own, found in zip(tiles, products, strict=True):
                 torch.bmm(own, factors.transpose(1, 2), out=found)
             y[piece] = maps.pixels(products)
-        ctx.save_for_backward(x, weight, factors)
+        ctx.save_for_backward(x, weight)  # the factors are four times as large as the weights: made again
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         """The transposes of all that: each map is linear."""
-        x, weight, factors = ctx.saved_tensors
-        maps = _Maps(x)
+        with torch.autocast("cpu", enabled=False):  # as it was in `forward`
+            return _Winograd._gradients(ctx, gradient)
+
+    @staticmethod
+    def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Of x and of the weights, each where it is wanted."""
+        x, weight = ctx.saved_tensors
+        maps, factors = _Maps(x), _factors(weight)
         wants_x, wants_weight = ctx.needs_input_grad
         of_factors = torch.zeros_like(factors, memory_format=torch.contiguous_format)
         of_x = torch.empty_like(x, memory_format=torch.channels_last) if wants_x else None
