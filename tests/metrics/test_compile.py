@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from equable.metrics import compiled
+from equable.metrics import compile, compiled
 from equable.metrics.compile import FOLDER, SOURCES, compile_library, compiler, library_path
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C compiler here")
@@ -28,7 +28,7 @@ def test_a_compiler_makes_a_library_that_works(sources, monkeypatch):
     assert reason == ""
     assert library == library_path(sources)
     assert sorted(path.name for path in sources.iterdir()) == sorted([*SOURCES, library.name])
-    monkeypatch.setattr(compiled, "library_path", lambda: library)
+    monkeypatch.setattr(compile, "library_path", lambda: library)
     monkeypatch.delenv("EQUABLE_COMPILED", raising=False)
     fresh = compiled._library.__wrapped__()
     monkeypatch.setattr(compiled, "_library", lambda: fresh)
@@ -79,6 +79,27 @@ def test_a_broken_compiler_is_named_and_nothing_is_left(sources, monkeypatch, co
     assert not list(sources.glob("*_top_rows-*"))
 
 
+@needs_compiler
+def test_words_of_a_compiler_in_any_encoding(sources, monkeypatch):
+    french = sources / "french-cc"
+    french.write_bytes(f'#!/bin/sh\nprintf "\\351chec" >&2\nexec {compiler()[0]} "$@"\n'.encode())
+    french.chmod(0o755)
+    monkeypatch.setenv("CC", str(french))
+    assert compile_library(sources)[0] is not None
+
+
+@needs_compiler
+def test_what_cannot_be_loaded_is_made_again_or_named(sources, monkeypatch):
+    library_path(sources).write_bytes(b"junk")
+    library, _ = compile_library(sources)
+    assert library.read_bytes() != b"junk"
+    library.unlink()
+    monkeypatch.setenv("CC", f"{compiler()[0]} -c")  # an object file
+    library, reason = compile_library(sources)
+    assert library is None
+    assert reason
+
+
 def test_no_compiler_is_said(sources, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", "")
@@ -100,7 +121,7 @@ def test_what_cannot_be_loaded_is_done_without(tmp_path, monkeypatch, broken):
         path.write_bytes(b"not a library")
     if broken == "without the functions":
         path = Path(sys.modules["_ctypes"].__file__)
-    monkeypatch.setattr(compiled, "library_path", lambda: path)
+    monkeypatch.setattr(compile, "library_path", lambda: path)
     assert compiled._library.__wrapped__() is None
 
 
@@ -116,7 +137,7 @@ def test_it_can_be_switched_off():
 @needs_compiler
 def test_this_installation_is_compiled():
     """Where there is a compiler, the build hook has used it."""
-    assert library_path().exists(), "install equable again: its C has changed, or the compiler is new"
+    assert not compile._flaw(library_path()), "install equable again: its C or the compiler has changed"
 
 
 @pytest.mark.skipif(
@@ -130,3 +151,38 @@ def test_no_row_beyond_the_last_is_read(n_rows, n_classes):
     confidence, hit = compiled.top_rows(table[:n_rows], np.zeros(n_rows, dtype=int))
     np.testing.assert_array_equal(confidence, 1.0)
     np.testing.assert_array_equal(hit, np.arange(n_rows) % n_classes == 0)
+
+
+@pytest.mark.skipif(
+    compiled._library() is None, reason="equable is not compiled here, or this is switched off"
+)
+def test_rows_of_very_many_classes_are_left_to_numpy():
+    """A million float32 numbers, added up one by one, come to 1; their sum is 1.00365."""
+    row = np.full((1, 10**6), np.spacing(np.float32(1 / 16)) * 0.49, np.float32)
+    row[0, :16] = 1 / 16
+    assert compiled.top_rows(row, np.array([0])) is None
+
+
+@pytest.mark.skipif(
+    compiled._library() is None, reason="equable is not compiled here, or this is switched off"
+)
+def test_labels_that_another_thread_writes_are_no_danger():
+    """In a process of its own, which would die: each label is checked as it is used."""
+    code = """
+import threading, time, numpy as np
+from equable.metrics import compiled
+rows, labels = np.tile(np.eye(10)[0], (20_000, 1)), np.zeros(20_000, np.int64)
+stop = time.monotonic() + 1.0
+def write():
+    while time.monotonic() < stop:
+        labels[1000:] = 2**50
+        labels[1000:] = 0
+thread = threading.Thread(target=write)
+thread.start()
+while time.monotonic() < stop:
+    compiled.top_rows(rows, labels)
+thread.join()
+print("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "alive\n"

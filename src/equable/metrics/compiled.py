@@ -1,6 +1,7 @@
 """Top labels by compiled code, where the package was compiled; `equable.metrics.rows` falls back on numpy.
 
-``EQUABLE_COMPILED=0`` in the environment switches it off. Results are the same to the bit either way.
+``EQUABLE_COMPILED=0`` in the environment switches it off. Results are the same to the bit either way; of
+several mistakes in one input another may be named first.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equable.metrics.compile import library_path
-
 BoolArray = NDArray[np.bool_]
+#: Float32 sums of more numbers round too much to be judged by a fixed margin.
+MOST_CLASSES = 1 << 15
 
 
 def top_rows(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, BoolArray] | None:
@@ -32,7 +33,7 @@ def top_rows(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, BoolArra
     True
     """
     library = _library()
-    if library is None or labels.dtype.kind not in "iub":
+    if library is None or labels.dtype.kind not in "iub" or rows.shape[1] > MOST_CLASSES:
         return None
     dtype = np.result_type(rows.dtype.newbyteorder("="), np.float32)
     rows = np.require(rows, dtype, ("C_CONTIGUOUS", "ALIGNED"))
@@ -48,6 +49,9 @@ def _library() -> Any:
     """The compiled library with its functions declared; None where it is not to be had or not wanted."""
     if os.environ.get("EQUABLE_COMPILED") == "0":
         return None
+    # what compiles is not needed by who never asks for a metric of top labels
+    from equable.metrics.compile import library_path
+
     try:
         library = ctypes.CDLL(str(library_path()))
         functions = library.top_rows_float32, library.top_rows_float64

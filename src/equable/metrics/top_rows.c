@@ -14,6 +14,12 @@ enum {
     ROWS = 16         /* so many side by side: their sums and maxima stay in registers */
 };
 
+/* A negative label is huge without its sign. */
+static inline int is_class(int64_t label, int64_t n_classes)
+{
+    return (uint64_t)label < (uint64_t)n_classes;
+}
+
 #define REAL float
 #define NAME(part) part##_float32
 #include "top_rows.h"

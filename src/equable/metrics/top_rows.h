@@ -21,6 +21,8 @@ static inline uint8_t NAME(is_first)(const REAL *row, int64_t label, REAL top)
 static inline __attribute__((always_inline)) int NAME(one_row)(
     const REAL *row, int64_t n_classes, int64_t label, REAL *confidence, uint8_t *hit)
 {
+    if (!is_class(label, n_classes))
+        return 0;
     REAL top = 0, least = 0, sum = 0;
     int64_t equal = 0;
 #pragma omp simd reduction(max : top) reduction(min : least) reduction(+ : sum)
@@ -39,8 +41,14 @@ static inline __attribute__((always_inline)) int NAME(one_row)(
 
 /* Rows of few classes, each in a lane of its own, so that one instruction serves several of them. */
 static inline __attribute__((always_inline)) int NAME(side_by_side)(
-    const REAL *rows, int64_t n_classes, const int64_t *labels, REAL *confidence, uint8_t *hit)
+    const REAL *rows, int64_t n_classes, const volatile int64_t *labels, REAL *confidence, uint8_t *hit)
 {
+    int64_t own[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        own[r] = labels[r];
+        if (!is_class(own[r], n_classes))
+            return 0;
+    }
     REAL x[ROWS], top[ROWS], least[ROWS], sum[ROWS], ties[ROWS];
     for (int r = 0; r < ROWS; r++)
         top[r] = least[r] = sum[r] = ties[r] = 0;
@@ -60,10 +68,10 @@ static inline __attribute__((always_inline)) int NAME(side_by_side)(
         plain &= (least[r] == 0) & NAME(near_one)(sum[r]);
         any += ties[r];
         confidence[r] = top[r];
-        hit[r] = rows[r * n_classes + labels[r]] == top[r];
+        hit[r] = rows[r * n_classes + own[r]] == top[r];
     }
     for (int r = 0; any > 0 && r < ROWS; r++)
-        hit[r] = NAME(is_first)(rows + r * n_classes, labels[r], top[r]);
+        hit[r] = NAME(is_first)(rows + r * n_classes, own[r], top[r]);
     return plain;
 }
 
@@ -71,15 +79,12 @@ static inline __attribute__((always_inline)) int NAME(side_by_side)(
  *
  * Returns 1 if every row is plainly one of probabilities, and its label one of the classes. Otherwise 0: what
  * was written then means nothing, and the rows want looking at by someone who can say what is wrong with them.
+ * Each label is read once, and checked before it is used: another thread may be writing them.
  */
-FOR_EACH_PROCESSOR int NAME(top_rows)(const REAL *rows, int64_t n_rows, int64_t n_classes, const int64_t *labels,
-                                      REAL *confidence, uint8_t *hit)
+FOR_EACH_PROCESSOR int NAME(top_rows)(const REAL *rows, int64_t n_rows, int64_t n_classes,
+                                      const volatile int64_t *labels, REAL *confidence, uint8_t *hit)
 {
     int plain = 1;
-    for (int64_t i = 0; i < n_rows; i++)
-        plain &= (uint64_t)labels[i] < (uint64_t)n_classes; /* a negative one is huge without its sign */
-    if (!plain)
-        return 0;
     int64_t i = 0;
     for (; n_classes <= FEW_CLASSES && i + ROWS <= n_rows; i += ROWS)
         plain &= NAME(side_by_side)(rows + i * n_classes, n_classes, labels + i, confidence + i, hit + i);
