@@ -33,7 +33,7 @@ def top_rows(y_true: Any, y_prob: Any) -> Iterator[tuple[np.ndarray, BoolArray]]
     probabilities = as_matrix(y_prob, "y_prob", min_columns=2, finite=False)
     n_rows, n_classes = probabilities.shape
     labels = as_vector(y_true, "y_true", n_rows)
-    blocks = row_blocks(n_rows, n_classes, elements=1 << 17)
+    blocks = row_blocks(n_rows, n_classes, elements=1 << 18)
     turn = Turner(probabilities, blocks[0].stop)
     first = n_classes * np.arange(blocks[0].stop)
     judged = False
