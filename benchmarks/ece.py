@@ -26,8 +26,6 @@ BOOTSTRAP = {
     "torchmetrics": ("calibration", "torchmetrics_bootstrap"),
     "netcal": ("calibration", "netcal_bootstrap"),
 }
-
-
 #: Other shapes, against torchmetrics alone: classes, type.
 SHAPES = ((2, "float32"), (10, "float64"), (100, "float32"))
 

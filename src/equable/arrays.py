@@ -16,6 +16,7 @@ from equable.errors import EvidenceWarning, InputError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 # Rows of a block: small enough for 64-bit working copies of a block to stay in the cache.
 BLOCK_ELEMENTS = 1 << 15

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from equable.arrays import FloatArray, IntArray
+from equable.arrays import BoolArray, FloatArray, IntArray
 from equable.errors import InputError
-from equable.metrics.rows import BoolArray, top_rows
+from equable.metrics.rows import top_rows
 
 Strategy = Literal["uniform", "quantile"]
 FEW_BINS = 63  # 2 · bin + 1 fits in eight bits with a sign

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.arrays import BoolArray, FloatArray, IntArray, row_blocks
 from equable.metrics.bins import bin_index
-from equable.metrics.rows import BoolArray, row_nll, top_label
+from equable.metrics.rows import row_nll, top_label
 
 EXACT_ROWS = 1024
 LIMIT_ROWS = 1024

@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-BoolArray = NDArray[np.bool_]
+from equable.arrays import BoolArray
+
 #: Float32 sums of more numbers round too much to be judged by a fixed margin.
 MOST_CLASSES = 1 << 15
 

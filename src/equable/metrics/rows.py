@@ -6,13 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from equable.arrays import FloatArray, IntArray, as_labels, as_matrix, as_probabilities, as_vector, row_blocks
+from equable.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_labels,
+    as_matrix,
+    as_probabilities,
+    as_vector,
+    row_blocks,
+)
 from equable.metrics import compiled
 from equable.metrics.turned import Turned, Turner
-
-BoolArray = NDArray[np.bool_]
 
 # Below this a probability counts as this, so that one impossible label does not make the mean infinite.
 LOWEST_PROBABILITY = 1e-12

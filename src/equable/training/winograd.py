@@ -155,7 +155,8 @@ class _Winograd(torch.autograd.Function):
         """Transform pieces of the rows, multiply, transform back."""
         maps = _Maps(x)
         factors = _factors(weight)
-        y = torch.empty_like(x[:, :1].expand(-1, len(weight), -1, -1), memory_format=torch.channels_last)
+        shape = (len(x), len(weight), *x.shape[2:])
+        y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         for piece in maps.pieces(max(weight.shape[:2])):
             tiles = maps.tiles(x[piece])
             products = tiles.new_empty((*tiles.shape[:-1], len(weight)))
