@@ -60,9 +60,10 @@ def train(cell: Cell) -> dict[str, int]:
     ``<folder>.pause`` between training and scoring.
     """
     from equable.benchmark.methods import METHODS
+    from equable.benchmark.run_data import load_data
     from equable.benchmark.score import score_run
     from equable.benchmark.store import RunFolder
-    from equable.benchmark.train import load_data, train_seed
+    from equable.benchmark.train import train_seed
     from equable.training.replay import TaskTrainer
 
     run_epoch = TaskTrainer.run_epoch

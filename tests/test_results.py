@@ -20,6 +20,7 @@ from equable.benchmark.step import load_step
 from equable.benchmark.store import OUTPUT_FILES, RunFolder, outputs_digest
 from equable.errors import ConvergenceWarning
 from equable.outputs import Outputs
+from equable.scenarios import ValidationSet
 from equable.storage import read_npz, sha256_of, write_sealed
 
 ROOT = Path(__file__).parents[1]
@@ -51,9 +52,11 @@ class TestWhatIsStored:
         }  # fmt: skip
 
     def test_holds_no_images(self):
-        known = {"schema", "logits", "labels", "features", "tasks", "groups"}
+        known = {"schema", "logits", "labels", "features", "tasks"}
         for path in RESULTS.rglob("*.npz"):
             arrays = read_npz(path)
+            assert ("in_calibration_buffer" in arrays) == (path.name == "validation.npz")
+            arrays.pop("in_calibration_buffer", None)
             assert set(arrays) <= known, path
             assert max(array.ndim for array in arrays.values()) <= 2, path
             assert {arrays[name].dtype for name in ("logits", "features")} == {np.dtype(np.float16)}, path
@@ -315,7 +318,7 @@ def test_a_step_is_stored_with_its_pts(tmp_path):
         return Outputs(logits, labels, rng.normal(size=(n, 3)), labels // 2, **more)
 
     source, target = tmp_path / "source", tmp_path / "target"
-    rows(200, groups=np.tile(["calibration_buffer", "validation_only"], 100)).save(source / "validation.npz")
+    ValidationSet(rows(200), np.tile([True, False], 100)).save(source / "validation.npz")
     for name in ("test.npz", "perturbed.npz"):
         rows(50).save(source / name)
     files = {name: sha256_of(source / name) for name in OUTPUT_FILES}

@@ -31,6 +31,7 @@ from equable.benchmark.store import OUTPUT_FILES, RunFolder, open_run, outputs_d
 from equable.benchmark.tables.costs import PARTS
 from equable.errors import ConfigError, ConvergenceWarning, InputError
 from equable.outputs import Outputs
+from equable.scenarios import ValidationSet
 from equable.storage import read_json, read_sealed, sha256_of, write_json, write_sealed, write_text
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -87,7 +88,10 @@ def _original(run: RunFolder, seeds: list[int], last: int) -> dict[str, Any]:
 def store_step(source: Path, target: Path) -> None:
     """The outputs of one step in float16, compressed, and the facts about them."""
     outputs_digest(source)  # refuses damaged files
-    for name in OUTPUT_FILES:
+    validation = ValidationSet.load(source / "validation.npz")
+    kept_rows = ValidationSet(halved(validation.outputs), validation.in_calibration_buffer)
+    kept_rows.save(target / "validation.npz", compress=True)
+    for name in ("test.npz", "perturbed.npz"):
         halved(Outputs.load(source / name)).save(target / name, compress=True)
     facts = read_sealed(source / "done.json")
     kept = {name: facts[name] for name in KEPT_FACTS if name in facts}

@@ -93,8 +93,12 @@ class Outputs:
 
     def save(self, path: str | os.PathLike[str], *, compress: bool = False) -> None:
         """Write an npz file, atomically."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-        write_npz(path, {"schema": np.array(SCHEMA), **arrays}, compress=compress)
+        write_npz(path, self.arrays(), compress=compress)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What `save` writes: the schema and every array that is there."""
+        present = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return {"schema": np.array(SCHEMA), **present}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -102,7 +106,12 @@ class Outputs:
 
         A damaged, foreign or newer file is a `FileFormatError`; bad arrays are named with the file.
         """
-        arrays = read_npz(path, MAKE)
+        return cls.from_arrays(read_npz(path, MAKE), path)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], path: str | os.PathLike[str]) -> Self:
+        """The record of the arrays of a file; `path` is named in errors."""
+        arrays = dict(arrays)
         schema = arrays.pop("schema", np.array(SCHEMA))
         if schema.shape != () or schema.dtype.kind not in "iu":
             raise FileFormatError(f"{path}: schema must be one whole number; got {schema!r}")

@@ -10,6 +10,17 @@ from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
 from equable.errors import ConfigError
 from equable.scenarios.datasets import DATASETS
 
+MEDICAL = ("bloodcell", "skinlesions")
+#: Preset → the paper's, and what it changes of that, as its own file says.
+REDUCED = {
+    "cifar10-reduced": ("cifar10", {"training.max_epochs": 30}),
+    "cifar100-reduced": ("cifar100", {"training.max_epochs": 20, "training.patience": 8, "network.nf": 20}),
+    "tinyimagenet-reduced": (
+        "tinyimagenet",
+        {"training.max_epochs": 12, "training.patience": 5, "network.nf": 20, "data.image_size": 32},
+    ),
+    "skinlesions64-rebuilt": ("skinlesions", {"training.max_epochs": 20, "network.nf": 20}),
+}
 REBUILT = {"bloodcell-rebuilt": "BloodCell (rebuilt)", "skinlesions-rebuilt": "SkinLesions (rebuilt)"}
 
 
@@ -32,8 +43,36 @@ def test_presets_hold_the_papers_values(preset):
     assert config.training.learning_rate == 0.1
     assert config.seeds == [0, 1, 2]
     assert config.paper == preset
-    medical = preset in ("bloodcell", "skinlesions")
+    assert config.training.early_stopping == "current"
+    assert (config.training.momentum, config.training.weight_decay) == (0.0, 0.0)
+    assert config.training.augmentation == ("flips" if preset in MEDICAL else "flip_crop")
+    assert config.score.n_bins == 10
+    medical = preset in MEDICAL
     assert config.scenario.order == ("size" if medical else "random")
+
+
+def test_skinlesions_come_in_tasks_of_three_two_and_two():
+    assert load_config("skinlesions").scenario.tasks == [3, 2, 2]
+
+
+def test_tinyimagenet_has_a_calibration_buffer_of_the_memorys_size():
+    config = load_config("tinyimagenet")
+    assert config.scenario.fractions == [0.85, 0.05, 0.1]
+    buffer = 100_000 * config.scenario.fractions[1] * config.training.calibration_percent / 100
+    assert buffer == config.training.memory_size == 1000
+
+
+@pytest.mark.parametrize("preset", REDUCED)
+def test_reduced_presets_change_what_they_say_and_nothing_else(preset, tmp_path):
+    base, changed = REDUCED[preset]
+    (tmp_path / "skin.npz").touch()
+    data = str(tmp_path / "skin.npz") if "rebuilt" in preset else None
+    reduced, whole = load_config(preset, data=data).flat(), load_config(base).flat()
+    apart = {key: value for key, value in reduced.items() if value != whole[key]}
+    assert apart.pop("name") != whole["name"]
+    apart.pop("data.source", None)
+    assert apart == changed
+    assert reduced["paper"] == base
 
 
 @pytest.mark.parametrize("preset", REBUILT)
@@ -143,14 +182,8 @@ def test_own_data_by_file_and_by_preset(tmp_path):
     assert (config.name, config.data.source) == ("hospital", str(tmp_path / "scans.npz"))
     with pytest.raises(ConfigError, match=r"settings: scenario\.tasks must add up to 5 classes"):
         check_classes(config, 5)
-    changed = load_config("cifar10", data=str(tmp_path / "scans.npz"))
-    assert (changed.name, changed.paper) == ("scans", "")
-
-
-def test_the_papers_values_stand_beside_its_own_tasks_only():
-    assert load_config("cifar10", settings=["training.max_epochs=3"]).paper == "cifar10"
-    assert load_config("cifar10", settings=["scenario.tasks=2"]).paper == ""
-    assert load_config("cifar10", settings=["data.source=digits"]).paper == ""
+    changed = load_config("digits", data=str(tmp_path / "scans.npz"))
+    assert changed.name == "scans"
 
 
 def test_later_words_win():

@@ -64,7 +64,7 @@ def test_a_grid_is_datasets_times_backbones_with_seeds(tmp_path):
         assert (config.seeds, config.training.max_epochs, config.training.batch_size) == ([0, 1], 1, 16)
     last = grid.runs["tiny-slim_resnet18-nf3"]
     assert (last.network.name, last.network.nf) == ("slim_resnet18", 3)
-    assert (last.data.source, last.paper) == (str(tmp_path / "tiny.npz"), "")
+    assert last.data.source == str(tmp_path / "tiny.npz")
 
 
 def test_the_stored_grid_says_the_same_wherever_it_lies(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from calling import call
 from equable.benchmark.config import load_config
 from equable.benchmark.records import Score
+from equable.benchmark.run_data import describe_data
 from equable.benchmark.score import score_run
 from equable.benchmark.started import FILE, changes, sealed_settings, started_with
 from equable.benchmark.store import open_run, start_run
@@ -169,7 +170,9 @@ def test_an_earlier_run_is_opened_taken_up_and_then_sealed(tiny_run, tiny_config
     unseal(tiny_run)
     before = snapshot(tiny_run)
     open_run(tiny_run.path)
-    start_run(tiny_run.path, tiny_config)  # whether the class order is the run's, training will say
+    start_run(
+        tiny_run.path, tiny_config, describe_data(tiny_config)
+    )  # whether the class order is the run's, training will say
     assert not (tiny_run.path / FILE).exists()
     assert run(tiny_config, tiny_run.path, report=False, progress=False).scores.made == 0
     assert (tiny_run.path / FILE).read_bytes() == sealed

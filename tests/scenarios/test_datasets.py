@@ -239,11 +239,21 @@ def test_an_own_npz_may_have_an_official_name(tmp_path: Path) -> None:
     assert check(path).format == "npz of the MedMNIST layout"
 
 
-def test_a_size_can_be_chosen_for_folders_only(tmp_path: Path) -> None:
-    path = written(tmp_path / "own.npz", layout())
-    assert load_dataset(path, image_size=8).image_size == 8
-    with pytest.raises(InputError, match="can only be chosen for a folder of images; own has 8"):
-        load_dataset(path, image_size=16)
+def test_any_dataset_can_be_resized(tmp_path: Path) -> None:
+    arrays = layout()
+    arrays["train_images"][0] = np.arange(8)[:, None, None] * 30  # dark at the top, bright below
+    path = written(tmp_path / "own.npz", arrays)
+    as_it_is = load_dataset(path)
+    np.testing.assert_array_equal(load_dataset(path, image_size=8).images, as_it_is.images)
+    half = load_dataset(path, image_size=4)
+    assert half.images.shape == (len(as_it_is), 4, 4, 3)
+    np.testing.assert_array_equal(half.labels, as_it_is.labels)
+    np.testing.assert_array_equal(half.split, as_it_is.split)
+    # a ramp of 30 a pixel stays a ramp, each pixel the mean of two but for bicubic edges
+    np.testing.assert_allclose(half.images[0, :, 0, 0], [15, 75, 135, 195], atol=4)
+    assert load_dataset("digits", image_size=16).images.shape == (1797, 16, 16, 1)
+    with pytest.raises(DataError, match="image_size 100000 is too large"):
+        load_dataset(path, image_size=100_000)
     with pytest.raises(InputError, match="image_size must be at least 1; got 0"):
         load_dataset(tmp_path, image_size=0)
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from equable.errors import DataError, MissingExtraError
-from equable.scenarios.datasets import DATASETS, RemoteFile, Source, load_dataset
+from equable.scenarios.datasets import DATASETS, RemoteFile, Source, check, load_dataset
 
 WNIDS = ("n01443537", "n01629819", "n02074367")
 ROOT = "tiny-imagenet-200"
@@ -63,6 +63,42 @@ def test_the_train_folder_is_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(red, [10, 30, 70, 90, 130, 150], atol=3)
     np.testing.assert_array_equal(data.images[0, ..., 0], data.images[0, ..., 2])  # the grey one
     assert data.images[1:, ..., 2].mean() < 5
+
+
+def unpacked(root: Path, files: dict[str, bytes]) -> Path:
+    """The files below `root`, as unzip leaves them; the path of TinyImageNet's folder."""
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root / ROOT
+
+
+def test_a_copy_of_the_zip_and_the_folder_are_read_as_the_official_zip(tmp_path: Path) -> None:
+    expected = load_dataset(official(tmp_path, members()), data_dir=tmp_path)
+    copy = tmp_path / "copy.zip"
+    (tmp_path / "tiny-imagenet-200.zip").rename(copy)
+    for path in (copy, unpacked(tmp_path / "folder", members())):
+        found = load_dataset(path)
+        np.testing.assert_array_equal(found.images, expected.images)
+        np.testing.assert_array_equal(found.labels, expected.labels)
+        assert found.class_names == WNIDS
+        assert load_dataset(path, image_size=32).images.shape == (6, 32, 32, 3)
+        assert check(path).format == "TinyImageNet, unofficial copy"
+
+
+def test_a_zip_of_the_official_name_with_another_checksum_is_a_copy(tmp_path: Path) -> None:
+    official(tmp_path, members())
+    assert len(load_dataset(tmp_path / "tiny-imagenet-200.zip")) == 6
+    with pytest.raises(DataError, match="must have the md5"):  # by name, the official one is meant
+        load_dataset("tinyimagenet", data_dir=tmp_path, download=False)
+
+
+def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
+    folder = unpacked(tmp_path, {**members(), f"{ROOT}/train/{WNIDS[0]}/images/x.JPEG": b"no image"})
+    with pytest.raises(DataError, match=r"x\.JPEG must be a readable image"):
+        load_dataset(folder)
+    with pytest.raises(DataError, match="it holds none"):
+        load_dataset(unpacked(tmp_path / "empty", {f"{ROOT}/wnids.txt": b"n1\nn2"}))
 
 
 @pytest.mark.parametrize(

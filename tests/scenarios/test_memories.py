@@ -6,14 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equable import Outputs
-from equable.errors import InputError
-from equable.scenarios import (
-    CalibrationBuffer,
-    ReplayMemory,
-    calibration_rows,
-    draw_share,
-    mark_calibration_rows,
-)
+from equable.errors import FileFormatError, InputError
+from equable.scenarios import CalibrationBuffer, ReplayMemory, ValidationSet, draw_share
 
 
 def fill(size, counts_by_task, seed=0):
@@ -48,11 +42,15 @@ def test_memory_is_balanced_within_size_and_only_forgets(size, counts_by_task, s
         assert all((labels[rows] == c).all() for c, rows in held.items())
         assert all(set(held[c]) <= set(rows) for c, rows in earlier.items())
         cut = [c for c in numbers if numbers[c] < available[c]]
-        if cut:  # classes that lost rows all hold the same number, and one more each would not fit
-            quota = numbers[cut[0]]
+        if cut:  # the memory is full, and classes that lost rows hold q or q + 1, the first ones q + 1
+            quota = min(numbers[c] for c in cut)
+            assert len(memory.rows) == size
             assert quota >= size // len(held)
-            assert all(numbers[c] == min(quota, available[c]) for c in numbers)
-            assert sum(min(quota + 1, n) for n in available.values()) > size
+            assert all(numbers[c] in (min(quota, n), min(quota + 1, n)) for c, n in available.items())
+            more = [numbers[c] > quota for c in sorted(available) if available[c] > quota]
+            assert more == sorted(more, reverse=True)
+        else:
+            assert numbers == available
         earlier = held
 
 
@@ -61,8 +59,15 @@ def test_quota_and_slack_by_hand():
     (memory,) = fill(10, [[2, 20, 20]])
     assert [len(rows) for rows in memory.rows_by_class.values()] == [2, 4, 4]
     first, second = fill(200, [[500, 500, 500], [400, 400]])
-    assert [len(rows) for rows in first.rows_by_class.values()] == [66, 66, 66]
+    assert [len(rows) for rows in first.rows_by_class.values()] == [67, 67, 66]
     assert [len(rows) for rows in second.rows_by_class.values()] == [40] * 5
+
+
+def test_the_memory_of_skinlesions_is_full():
+    """7 classes in 200 rows: 28 each and four left over."""
+    counts = [[4693, 779, 769], [359, 228], [99, 80]]
+    last = fill(200, counts)[-1]
+    assert [len(rows) for rows in last.rows_by_class.values()] == [29, 29, 29, 29, 28, 28, 28]
 
 
 def test_memory_seed():
@@ -124,14 +129,32 @@ def test_calibration_buffer_refuses_other_shares(percent):
         CalibrationBuffer(percent)
 
 
-def test_marked_rows_survive_the_file(tmp_path):
+def test_a_validation_set_survives_its_file(tmp_path):
     logits = np.random.default_rng(0).normal(size=(6, 3))
     inside = np.array([True, False, True, False, False, True])
     outputs = Outputs(logits, labels=[0, 1, 2, 0, 1, 2], features=logits, tasks=[0, 0, 0, 1, 1, 1])
-    mark_calibration_rows(outputs, inside).save(tmp_path / "validation.npz")
-    chosen = calibration_rows(Outputs.load(tmp_path / "validation.npz"))
+    path = tmp_path / "validation.npz"
+    ValidationSet(outputs, inside).save(path)
+    stored = ValidationSet.load(path)
+    assert np.array_equal(stored.outputs.logits, logits)
+    assert stored.in_calibration_buffer.tolist() == inside.tolist()
+    chosen = stored.calibration_buffer
     assert np.array_equal(chosen.logits, logits[inside])
     assert chosen.tasks.tolist() == [0, 0, 1]
     assert chosen.groups is None
-    with pytest.raises(InputError, match="none is marked"):
-        calibration_rows(outputs)
+
+
+@pytest.mark.parametrize(
+    ("mask", "said"),
+    [
+        (None, "got none"),
+        (np.array([True, False]), r"got bool \(2,\), 1 true"),
+        (np.array([1, 0, 0]), r"got int64 \(3,\), 1 true"),
+        (np.zeros(3, dtype=bool), "0 true"),
+    ],
+)
+def test_a_validation_set_without_its_mask_is_refused(tmp_path, mask, said):
+    arrays = {"logits": np.eye(3)} | ({} if mask is None else {"in_calibration_buffer": mask})
+    np.savez(tmp_path / "validation.npz", **arrays)
+    with pytest.raises(FileFormatError, match=f"must hold in_calibration_buffer.*{said}"):
+        ValidationSet.load(tmp_path / "validation.npz")

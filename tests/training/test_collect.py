@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from equable import Outputs
-from equable.scenarios import calibration_rows
+from equable.scenarios import ValidationSet
 
 
 def plain(trained, rows):
@@ -19,7 +19,8 @@ def plain(trained, rows):
 
 @pytest.mark.parametrize("part", ["validation", "test"])
 def test_outputs_are_those_of_the_network_in_the_order_of_tasks_and_rows(trained, part):
-    outputs = Outputs.load(trained.folder / "task-2" / f"{part}.npz")
+    path = trained.folder / "task-2" / f"{part}.npz"
+    outputs = ValidationSet.load(path).outputs if part == "validation" else Outputs.load(path)
     rows = np.concatenate([getattr(task, part) for task in trained.scenario])
     logits, features = plain(trained, rows)
     np.testing.assert_allclose(outputs.logits, logits, atol=1e-4)
@@ -31,8 +32,9 @@ def test_outputs_are_those_of_the_network_in_the_order_of_tasks_and_rows(trained
 
 @pytest.mark.parametrize(("task", "n_seen"), [(0, 2), (1, 5), (2, 6)])
 def test_logits_are_cut_to_the_classes_seen(trained, task, n_seen):
-    for name in ("validation", "test", "perturbed"):
-        outputs = Outputs.load(trained.folder / f"task-{task}" / f"{name}.npz")
+    folder = trained.folder / f"task-{task}"
+    stored = [Outputs.load(folder / f"{name}.npz") for name in ("test", "perturbed")]
+    for outputs in (ValidationSet.load(folder / "validation.npz").outputs, *stored):
         assert outputs.n_classes == n_seen
         assert set(outputs.labels) == set(range(n_seen))
         assert set(outputs.tasks) == set(range(task + 1))
@@ -41,10 +43,12 @@ def test_logits_are_cut_to_the_classes_seen(trained, task, n_seen):
 def test_the_calibration_buffer_is_marked(trained):
     with np.load(trained.folder / "task-2" / "memory.npz") as memory:
         buffer_rows, memory_rows = memory["calibration_buffer"], memory["replay_memory"]
-    validation = Outputs.load(trained.folder / "task-2" / "validation.npz")
+    validation = ValidationSet.load(trained.folder / "task-2" / "validation.npz")
     everything = np.concatenate([task.validation for task in trained.scenario])
-    assert np.array_equal(validation.groups == "calibration_buffer", np.isin(everything, buffer_rows))
-    assert len(calibration_rows(validation)) == len(buffer_rows) == round(0.5 * 24) + round(0.5 * 36) + 6
+    assert np.array_equal(validation.in_calibration_buffer, np.isin(everything, buffer_rows))
+    assert validation.outputs.groups is None, "groups are batches and nothing else"
+    expected = round(0.5 * 24) + round(0.5 * 36) + 6
+    assert len(validation.calibration_buffer) == len(buffer_rows) == expected
     assert not np.isin(memory_rows, everything).any(), "the replay memory holds training rows only"
 
 

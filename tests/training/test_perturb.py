@@ -1,4 +1,4 @@
-"""T-CIL against a naive version that recomputes everything at every bisection step."""
+"""T-CIL against a naive version that recomputes everything at every bisection step, its SGD in torch."""
 
 import tracemalloc
 
@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import equable
 from equable import Outputs
-from equable.calibrators.solvers import nll_temperature
+from equable.calibrators.sgd_temperature import sgd_temperature
+from equable.scenarios import ValidationSet
 from equable.storage import read_npz
 from equable.training.perturb import bisect, choose_targets, gradient_signs, perturb_memory
 
@@ -33,8 +33,24 @@ def naive_signs(network, x, targets, n_seen):
     return x.grad.sign()
 
 
+def naive_sgd(logits, labels):
+    """T as the authors fit it, step by step, with torch's own loss and gradient."""
+    logits, labels = torch.as_tensor(logits).double(), torch.as_tensor(labels)
+    temperature = torch.ones((), dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.SGD([temperature], lr=0.1)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones=[50], gamma=0.1)
+    for epoch in range(100):
+        order = torch.from_numpy(np.random.default_rng([0, epoch]).permutation(len(labels)))
+        for rows in torch.split(order, 128):
+            optimiser.zero_grad()
+            F.cross_entropy(logits[rows] / temperature, labels[rows]).backward()
+            optimiser.step()
+        schedule.step()
+    return min(max(temperature.item(), 0.05), 100.0)
+
+
 def naive_tcil(network, x, labels, validation, current_classes):
-    goal = nll_temperature(validation.logits, validation.labels).temperature
+    goal = naive_sgd(validation.logits, validation.labels)
     n_seen, low, high = validation.n_classes, 0.0, 1.0
     current = np.isin(labels, list(current_classes))
 
@@ -46,12 +62,12 @@ def naive_tcil(network, x, labels, validation, current_classes):
 
     while high - low > 1e-3:
         middle = (low + high) / 2
-        if nll_temperature(*perturbed(middle, current)).temperature < goal:
+        if naive_sgd(*perturbed(middle, current)) < goal:
             low = middle
         else:
             high = middle
     epsilon = (low + high) / 2
-    return epsilon, nll_temperature(*perturbed(epsilon, np.ones_like(current))).temperature
+    return epsilon, naive_sgd(*perturbed(epsilon, np.ones_like(current)))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +78,7 @@ def memory(trained):
 
 @pytest.fixture(scope="module")
 def current_validation(trained):
-    validation = Outputs.load(trained.folder / "task-2" / "validation.npz")
+    validation = ValidationSet.load(trained.folder / "task-2" / "validation.npz").outputs
     return validation[validation.tasks == 2]
 
 
@@ -98,8 +114,8 @@ def test_epsilon_and_temperature_equal_the_naive_ones(trained, memory, current_v
     validation = with_temperature(not_all_right(current_validation), factor)
     ours = perturb_memory(trained.network, *memory, validation, classes)
     epsilon, temperature = naive_tcil(trained.network, *memory, validation, classes)
-    assert ours.epsilon == pytest.approx(epsilon, abs=1e-3)
-    assert ours.temperature == pytest.approx(temperature, rel=1e-2)
+    assert ours.epsilon == epsilon
+    assert np.log(ours.temperature) == pytest.approx(np.log(temperature), abs=1e-6)
     low, high = ours.interval
     assert high - low <= 1e-3
     assert ours.epsilon == (low + high) / 2
@@ -107,19 +123,42 @@ def test_epsilon_and_temperature_equal_the_naive_ones(trained, memory, current_v
     assert ours.at_bound != (min(at_low, at_high) <= ours.target_temperature <= max(at_low, at_high))
 
 
-def test_temperature_scaling_on_the_stored_outputs_gives_the_reported_temperature(trained):
+@pytest.mark.parametrize("n", [1, 20, 127, 128, 129, 500])
+def test_the_sgd_temperature_is_that_of_torch(n):
+    """Few rows, one full batch, a last batch of one row; the result is an early stop, not the optimum."""
+    rng = np.random.default_rng(n)
+    labels = rng.integers(0, 7, n)
+    logits = 4 * (rng.normal(size=(n, 7)) + np.eye(7)[labels])
+    assert np.log(sgd_temperature(logits, labels)) == pytest.approx(
+        np.log(naive_sgd(logits, labels)), abs=1e-9
+    )
+
+
+def test_the_sgd_temperature_is_clipped_at_the_end_only():
+    """A wrong row of logit 2000 takes T from 1 to 201 at once; the steps after it start from there."""
+    logits, labels = np.array([[2000.0, 0.0]]), np.array([1])
+    assert naive_sgd(logits, labels) == sgd_temperature(logits, labels) == 100.0
+    right = np.array([[2000.0, 0.0]]), np.array([0])
+    assert sgd_temperature(*right) == 1.0, "no gradient is left where softmax is saturated"
+
+
+def test_the_stored_outputs_give_the_reported_temperature(trained):
     for task, facts in enumerate(trained.done[1:], start=1):
         perturbed = Outputs.load(trained.folder / f"task-{task}" / "perturbed.npz")
-        found = nll_temperature(perturbed.logits, perturbed.labels).temperature
+        found = sgd_temperature(perturbed.logits, perturbed.labels)
         assert found == pytest.approx(facts["tcil"]["temperature"], rel=1e-9)
-        scaling = equable.TemperatureScaling(loss="nll")
-        if 0.051 < found < 99:
-            fitted = scaling.fit(perturbed.logits, perturbed.labels).temperature_
-            assert fitted == pytest.approx(found, rel=1e-6)
+
+
+def test_the_target_temperature_is_that_of_the_current_validation_rows_alone(trained):
+    stored = ValidationSet.load(trained.folder / "task-2" / "validation.npz").outputs
+    current = stored[stored.tasks == 2]
+    found = trained.done[2]["tcil"]["target_temperature"]
+    assert found == pytest.approx(sgd_temperature(current.logits, current.labels), rel=1e-9)
+    assert abs(np.log(found / sgd_temperature(stored.logits, stored.labels))) > 0.05
 
 
 def test_perturbation_with_zero_epsilon_leaves_the_memory_alone(trained, memory, current_validation):
-    """T* at its lower bound asks for no perturbation: ε* is half of the smallest interval."""
+    """T* below T(0) asks for no perturbation: ε* is half of the smallest interval."""
     x, labels = memory
     right = with_temperature(current_validation, 1.0)
     right = Outputs(right.logits, right.logits.argmax(1))

@@ -59,6 +59,20 @@ def test_training_that_diverges_is_told(make_trainer, changes):
         epochs()
 
 
+def test_batch_norm_is_settled_only_where_the_settings_say_so(make_trainer):
+    """Without settling, running statistics are torch's moving averages of the training batches."""
+    settled, plain, by_hand = make_trainer(), make_trainer(settle_batch_norm=False), make_trainer()
+    for trainer in (settled, plain):
+        trainer.run_epoch(Bar())
+    network = by_hand.network.train()
+    torch.manual_seed(int(torch.randint(2**62, (), generator=by_hand.generator)))
+    for rows in by_hand._batches():
+        by_hand._step(rows)
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(plain.network.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(settled.network.bn.running_var, plain.network.bn.running_var, rtol=0.05)
+
+
 def test_batch_norm_that_a_network_keeps_at_rest_keeps_its_statistics(make_trainer):
     class Rested(SlimResNet18):
         def train(self, mode=True):

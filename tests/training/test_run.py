@@ -101,8 +101,9 @@ def test_the_memory_grows_task_by_task(trained):
     for task in range(3):
         rows = read_npz(trained.folder / f"task-{task}" / "memory.npz")
         labels = trained.scenario.labels
-        quota = 24 // trained.scenario.n_seen(task)
-        assert np.bincount(labels[rows["replay_memory"]]).tolist() == [quota] * trained.scenario.n_seen(task)
+        quota, remainder = divmod(24, trained.scenario.n_seen(task))
+        counts = np.bincount(labels[rows["replay_memory"]]).tolist()
+        assert counts == [quota + (c < remainder) for c in range(trained.scenario.n_seen(task))]
         kept = rows["replay_memory"][trained.scenario.tasks_of(rows["replay_memory"]) < task]
         assert np.isin(kept, before.get("replay_memory", [])).all()
         assert np.isin(before.get("calibration_buffer", []), rows["calibration_buffer"]).all()

@@ -27,8 +27,12 @@ PRESETS = (
     "tinyimagenet",
     "bloodcell",
     "skinlesions",
+    "cifar10-reduced",
+    "cifar100-reduced",
+    "tinyimagenet-reduced",
     "bloodcell-rebuilt",
     "skinlesions-rebuilt",
+    "skinlesions64-rebuilt",
 )
 
 MAX_SEEDS, MAX_DIGITS = 1000, 100
@@ -102,7 +106,8 @@ def load_config(
     if data is not None:
         source = located(data, Path.cwd(), asked.data)
         words[asked.data] = {"data.source": source}
-        if base.values.get("data.source", "") not in ("", _known_name(source, asked.data)):
+        # a preset of the paper keeps its name where the data are of the official size: `train.beside_paper`
+        if base.values.get("data.source", "") not in ("", source) and not base.values.get("paper"):
             words[asked.data]["name"] = Path(data).stem
     if data_dir is not None:
         words["--data-dir"] = {"data.data_dir": absolute(data_dir, Path.cwd(), "--data-dir")}
@@ -118,7 +123,7 @@ def load_config(
         raise ConfigError(f"{base.where}: data.source must name the data; give {asked.give_data}")
     origins = _origins(layers)
     _check_data(config, origins)
-    return _without_paper(config, base, origins["data.source"])
+    return config
 
 
 def read_config(path: Path) -> Config:
@@ -227,17 +232,6 @@ def located(source: str, start: Path, where: str) -> str:
     return source if source in DATASETS else absolute(source, start, where)
 
 
-def _known_name(source: str, where: str) -> str:
-    """The dataset's name, also for its official file given by path; `where` that was said."""
-    from equable.scenarios.datasets.loading import resolve
-
-    try:
-        found = resolve(source) if Path(source).is_file() else source
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from error
-    return source if isinstance(found, (str, Path)) else found.name
-
-
 def set_layer(text: str) -> Layer:
     """The setting of a ``--set key=value``."""
     key, sign, value = text.partition("=")
@@ -302,18 +296,14 @@ def _check_values(config: Config, origins: Mapping[str, str]) -> None:
 
 def _check_data(config: Config, origins: Mapping[str, str]) -> None:
     """The data is there, and where its classes are known, they suit the tasks."""
-    from equable.scenarios.datasets import DATASETS
+    from equable.scenarios.datasets import DATASETS, resolve
 
     source = config.data.source
     if source in DATASETS:
         check_classes(config, DATASETS[source].classes, origins)
     rule = f"be an existing file or folder, or one of {', '.join(DATASETS)}"
     _require(source in DATASETS or Path(source).exists(), origins, "data.source", rule, source)
-
-
-def _without_paper(config: Config, base: Layer, source_said: str) -> Config:
-    """The paper's numbers belong beside its own data and tasks only."""
-    now = config.flat() | {"data.source": _known_name(config.data.source, source_said)}
-    kept = {key: value for key, value in base.values.items() if key.split(".")[0] in ("data", "scenario")}
-    same = all(now[key] == value for key, value in kept.items())
-    return config if same else config.model_copy(update={"paper": ""})
+    try:
+        resolve(source)
+    except DataError as error:
+        raise DataError(f"{origins['data.source']}: {error}") from error

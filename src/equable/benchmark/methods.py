@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from equable.benchmark.bounds import TaskTemperatures
 from equable.benchmark.lascal import LaSCal
 from equable.benchmark.step import Rows, Step
+from equable.benchmark.tcil import SGDTemperatureScaling
 from equable.calibrators import (
     ARC,
     DATS,
@@ -64,10 +65,11 @@ METHODS: dict[str, Method] = {
     "pts": Method("PTS", "current", ParametrizedTemperatureScaling),
     "rc": Method("RC", "calibration_buffer", TemperatureScaling),
     "rc_brier": Method("RC (Brier)", "calibration_buffer", lambda: TemperatureScaling(loss="brier")),
-    "tcil": Method("T-CIL", "perturbed", TemperatureScaling),
+    "tcil": Method("T-CIL", "perturbed", SGDTemperatureScaling),
     "dats": Method("DATS", "calibration_buffer", DATS),
     "lascal": Method("LaSCal", "calibration_buffer", LaSCal),
     "arc": Method("ARC", "calibration_buffer", ARC),
+    "tcil_exact": Method("T-CIL, exact", "perturbed", TemperatureScaling, variant=True),
     "arc_plain": Method("ARC, plain", "calibration_buffer", lambda: ARC(adaptive=False), variant=True),
     "arc_guard": Method(
         "ARC, guarded", "calibration_buffer", lambda: ARC(guard=True), variant=True, like="arc"

@@ -13,12 +13,13 @@ from equable.benchmark.grid import Grid, require_grid, start_grid
 from equable.benchmark.lock import hold
 from equable.benchmark.own import by_method
 from equable.benchmark.regimes import regimes_run
+from equable.benchmark.run_data import beside_paper, describe_data, load_data, scenario_of
 from equable.benchmark.score import ScoreCount, drop_unscored, score_run
 from equable.benchmark.settings import Config
 from equable.benchmark.spread import Place, Plan, cells_of, spread
 from equable.benchmark.started import seal_settings
 from equable.benchmark.store import RunFolder, start_run, stored_methods
-from equable.benchmark.train import load_data, require_training, scenario_of, train_seed
+from equable.benchmark.train import require_training, train_seed
 from equable.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -67,10 +68,12 @@ def run(
     place = place or Place(jobs)
     _require_training(place, config)
     dataset = load_data(config)
+    config = beside_paper(config, dataset)
     _check_scenarios(config, dataset)
+    data = describe_data(config)
     with hold([out]) as lease:
         before = stored_methods(out)
-        folder = start_run(out, config)
+        folder = start_run(out, config, data)
         if place.dask is None and (place.jobs == 1 or len(config.seeds) == 1):
             cells = cells_of([Plan(folder, config)], lease.token, place)
             found = [(cell, run_here(cell, config, dataset, progress)) for cell in cells]
@@ -86,26 +89,30 @@ def run_grid(
     grid: Grid, out: Path, *, place: Place = HERE, progress: bool | None = None, report: bool = True
 ) -> RunResult:
     """Every run of a grid in a folder of its own below `out`, all cells spread at once; then one report."""
+    runs, data = {}, {}
     for name, config in grid.runs.items():
         try:
             _require_training(place, config)
-            _check_scenarios(config, load_data(config))
+            dataset = load_data(config)
+            runs[name] = beside_paper(config, dataset)
+            _check_scenarios(config, dataset)
+            data[name] = describe_data(runs[name])
         except (ConfigError, DataError) as error:
             raise type(error)(f"run {name}: {error}") from error
     require_grid(out, grid)
-    with hold([out, *(out / name for name in grid.runs)]) as lease:
-        before = {name: stored_methods(out / name) for name in grid.runs}
-        plans = [Plan(start_run(out / name, config), config) for name, config in grid.runs.items()]
+    with hold([out, *(out / name for name in runs)]) as lease:
+        before = {name: stored_methods(out / name) for name in runs}
+        plans = [Plan(start_run(out / name, config, data[name]), config) for name, config in runs.items()]
         start_grid(out, grid)  # not before every run has taken its settings
         found = spread(plans, lease, place, progress)
-        runs = [plan.folder for plan in plans]
+        folders = [plan.folder for plan in plans]
         dropped: tuple[str, ...] = ()
-        for folder in runs:
+        for folder in folders:
             mine = [pair for pair in found if pair[0].path == folder.path.resolve()]
             _seal_finished(folder, mine)
             dropped += drop_unscored(folder, _failing(mine), before[folder.path.name])
-        page = write_grid_report(out, runs) if report else None
-    return _result(RunFolder(out), runs, found, page, dropped)
+        page = write_grid_report(out, folders) if report else None
+    return _result(RunFolder(out), folders, found, page, dropped)
 
 
 def write_grid_report(out: Path, runs: list[RunFolder]) -> Path | None:

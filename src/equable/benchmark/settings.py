@@ -55,6 +55,7 @@ class TrainingSettings(_Section):
     max_epochs: COUNT
     patience: COUNT
     early_stopping: Literal["balanced", "current"]
+    settle_batch_norm: bool
     augmentation: Literal["none", "flips", "flip_crop"]
     memory_size: COUNT
     calibration_percent: Annotated[float, Field(gt=0, le=100)]

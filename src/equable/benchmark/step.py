@@ -11,7 +11,7 @@ import numpy as np
 
 from equable.errors import FileFormatError
 from equable.outputs import Outputs
-from equable.scenarios.memories import calibration_rows
+from equable.scenarios.memories import ValidationSet
 from equable.storage import read_sealed
 
 #: The calibration sets a method can be fitted on; "test" is for bounds alone.
@@ -47,15 +47,16 @@ class Step:
 def load_step(folder: Path) -> Step:
     """Read ``task-<t>/`` as training wrote it."""
     facts = read_sealed(folder / "done.json")
-    validation, test = Outputs.load(folder / "validation.npz"), Outputs.load(folder / "test.npz")
+    validation = ValidationSet.load(folder / "validation.npz")
+    test = Outputs.load(folder / "test.npz")
     perturbed = folder / "perturbed.npz"
-    for name, outputs in (("validation", validation), ("test", test)):
+    for name, outputs in (("validation", validation.outputs), ("test", test)):
         if outputs.labels is None or outputs.features is None or outputs.tasks is None:
             raise FileFormatError(f"{folder / name}.npz must hold labels, features and tasks; it lacks one")
     return Step(
         task=int(facts["task"]),
-        validation=validation,
-        calibration_buffer=calibration_rows(validation),
+        validation=validation.outputs,
+        calibration_buffer=validation.calibration_buffer,
         test=test,
         perturbed=Outputs.load(perturbed) if perturbed.exists() else None,
         facts=facts,

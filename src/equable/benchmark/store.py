@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
@@ -90,8 +91,10 @@ class RunFolder:
         return list(range(count))
 
 
-def start_run(path: Path, config: Config) -> RunFolder:
+def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None) -> RunFolder:
     """Begin a run in `path`, or take up the one there if its settings are the same.
+
+    `data` describes the run's data and goes into ``environment.json``.
 
     Seeds and methods of the user's own may be added; other settings may not change, and the difference is
     shown.
@@ -115,7 +118,7 @@ def start_run(path: Path, config: Config) -> RunFolder:
     # Of a run of an earlier version nobody but training knows whether these are its settings.
     if not any(path.glob("seed-*/task-*/done.json")):
         seal_settings(path, config)
-    _record_environment(path / "environment.json")
+    _record_environment(path / "environment.json", data)
     return folder
 
 
@@ -158,9 +161,9 @@ def open_run(path: Path) -> RunFolder:
     return folder
 
 
-def _record_environment(path: Path) -> None:
+def _record_environment(path: Path, data: Mapping[str, Any] | None) -> None:
     """Where the run was started, and under ``also`` every other place that continued it."""
-    here = describe_environment()
+    here = {**describe_environment(), **({"data": dict(data)} if data else {})}
     try:
         stored = read_json(path) if path.exists() else None
     except FileFormatError:

@@ -6,48 +6,14 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from equable.benchmark.config import check_classes
+from equable.benchmark.run_data import scenario_of
 from equable.benchmark.settings import Config
 from equable.benchmark.store import RunFolder
-from equable.errors import ConfigError, DataError, InputError, MissingExtraError
-from equable.scenarios.tasks import Scenario, make_scenario
+from equable.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from equable.scenarios.datasets import ImageDataset
     from equable.training import ReplaySettings
-
-
-def load_data(config: Config) -> ImageDataset:
-    """The dataset of a run; one that does not suit its settings is refused here, before training."""
-    from equable.scenarios.datasets import load_dataset
-
-    settings = config.data
-    dataset = load_dataset(
-        settings.source, data_dir=settings.data_dir or None, image_size=settings.image_size or None
-    )
-    check_classes(config, dataset.n_classes)
-    return dataset
-
-
-def scenario_of(config: Config, dataset: ImageDataset, seed: int) -> Scenario:
-    """The tasks of one seed."""
-    settings = config.scenario
-    tasks: dict[str, Any] = (
-        {"tasks": settings.tasks} if isinstance(settings.tasks, int) else {"sizes": settings.tasks}
-    )
-    train, validation, test = settings.fractions
-    try:
-        return make_scenario(
-            dataset.labels,
-            dataset.split,
-            order=settings.order,
-            fractions=(train, validation, test),
-            validation_fraction=settings.validation_fraction,
-            seed=seed,
-            **tasks,
-        )
-    except InputError as error:
-        raise DataError(f"{dataset.name} cannot be split into tasks: {error}") from error
 
 
 def train_seed(

@@ -268,9 +268,17 @@ def brier_temperature(
 SOLVERS: dict[str, Callable[..., Temperature]] = {"nll": nll_temperature, "brier": brier_temperature}
 
 
+def is_at_bound(temperature: float) -> bool:
+    """Whether a temperature is, but for rounding, one of the ends of the package's range."""
+    low, high = MIN_TEMPERATURE * (1 + 1e-9), MAX_TEMPERATURE * (1 - 1e-9)
+    return not low < temperature < high
+
+
 def warn_if_bound(temperature: float, what: str) -> None:
     """Say in words that nothing in the data held a temperature back."""
-    if temperature <= MIN_TEMPERATURE * (1 + 1e-9):
+    if not is_at_bound(temperature):
+        return
+    if temperature < 1:
         warnings.warn(
             f"{what} ended at its lower bound {MIN_TEMPERATURE}: every row that could hold it is "
             "classified correctly, so the data ask for ever more confidence; or the logits are so large, "
@@ -278,7 +286,7 @@ def warn_if_bound(temperature: float, what: str) -> None:
             ConvergenceWarning,
             stacklevel=4,
         )
-    elif temperature >= MAX_TEMPERATURE * (1 - 1e-9):
+    else:
         warnings.warn(
             f"{what} ended at its upper bound {MAX_TEMPERATURE}: on these rows the logits are no better "
             "than a uniform guess; or they are hundreds of times too large, as in another unit",

@@ -48,12 +48,15 @@ def datasets_get(
 def datasets_check(
     path: Annotated[str, typer.Argument(help="An npz file, a folder of images by class, or a name.")],
     data_dir: DataDir = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="Resize the images to this many pixels.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Count a dataset and say what is wrong with it; exit code 1 if it cannot be used."""
     from equable.scenarios.datasets import check
 
-    found = check(path, data_dir=data_dir)
+    found = check(path, data_dir=data_dir, image_size=image_size)
     if json:
         print_json({**vars(found), "ok": found.ok})
     else:

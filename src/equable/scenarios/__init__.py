@@ -1,12 +1,6 @@
 """Datasets as sequences of tasks, and the memories a learner carries from one to the next."""
 
-from equable.scenarios.memories import (
-    CalibrationBuffer,
-    ReplayMemory,
-    calibration_rows,
-    draw_share,
-    mark_calibration_rows,
-)
+from equable.scenarios.memories import CalibrationBuffer, ReplayMemory, ValidationSet, draw_share
 from equable.scenarios.tasks import Scenario, Task, make_scenario
 
 __all__ = [
@@ -14,8 +8,7 @@ __all__ = [
     "ReplayMemory",
     "Scenario",
     "Task",
-    "calibration_rows",
+    "ValidationSet",
     "draw_share",
     "make_scenario",
-    "mark_calibration_rows",
 ]

@@ -6,26 +6,29 @@ B is drawn from validation rows and keeps everything.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
-from equable.arrays import IntArray
-from equable.errors import InputError
+from equable.arrays import BoolArray, IntArray
+from equable.errors import FileFormatError, InputError
 from equable.outputs import Outputs
+from equable.storage import read_npz, write_npz
 
-# How `Outputs.groups` of a stored validation set tells the calibration buffer's rows from the others.
-IN_CALIBRATION_BUFFER = "calibration_buffer"
-OUTSIDE = "validation_only"
+#: The array of ``validation.npz`` that is true for the rows of the calibration buffer.
+MASK = "in_calibration_buffer"
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayMemory:
-    """Class-balanced exemplars: every class holds the same number of rows, or all it has if fewer.
+    """Class-balanced exemplars: every class holds q or q + 1 rows, or all it has if fewer.
 
     The common number q is the largest with ``Σ_c min(q, rows of c) ≤ size``: |M| // seen classes, plus
-    what small classes leave over. An old class can only shrink: rows once dropped are gone.
+    what small classes leave over. The remainder goes to the first classes that have a row more, one each,
+    so that the memory is full. An old class can only shrink: rows once dropped are gone.
 
     Examples
     --------
@@ -35,7 +38,7 @@ class ReplayMemory:
     >>> memory = memory.update(np.arange(20), np.repeat([0, 1], 10), seed=0)
     >>> memory = memory.update(np.arange(20, 23), np.array([2, 2, 2]), seed=0)
     >>> {c: len(rows) for c, rows in memory.rows_by_class.items()}
-    {0: 3, 1: 3, 2: 3}
+    {0: 4, 1: 3, 2: 3}
     """
 
     size: int
@@ -49,8 +52,9 @@ class ReplayMemory:
                 raise InputError(f"each class enters the replay memory once; class {label} is in it already")
             # A seed of its own for each class: what is kept depends on neither order nor other classes.
             held[label] = np.random.default_rng([seed, label]).permutation(rows[labels == label])
-        quota = _quota(self.size, [len(kept) for kept in held.values()])
-        return ReplayMemory(self.size, {label: kept[:quota] for label, kept in held.items()})
+        counts = _counts(self.size, [len(kept) for kept in held.values()])
+        chosen = {label: kept[:n] for (label, kept), n in zip(held.items(), counts, strict=True)}
+        return ReplayMemory(self.size, chosen)
 
     @property
     def rows(self) -> IntArray:
@@ -58,21 +62,22 @@ class ReplayMemory:
         return np.concatenate([np.empty(0, dtype=np.int64), *self.rows_by_class.values()])
 
 
-def _quota(size: int, available: list[int]) -> int:
-    """The largest q with Σ min(q, available) ≤ size."""
+def _counts(size: int, available: list[int]) -> list[int]:
+    """Rows each class holds: min(q, available) with the largest q that fits, the remainder one row each."""
     if size < len(available):
         raise InputError(
             f"the replay memory must hold a row for each of {len(available)} classes; its size is {size}"
         )
-    quota, left = 0, size
-    counts = sorted(available)
-    for position, count in enumerate(counts):
-        share = left // (len(counts) - position)
-        if count > share:
-            return share
-        left -= count
-        quota = count
-    return quota
+    quota = 0
+    while sum(min(quota + 1, n) for n in available) <= size and quota < max(available):
+        quota += 1
+    counts = [min(quota, n) for n in available]
+    remainder = size - sum(counts)
+    for position, n in enumerate(available):
+        if remainder and n > quota:
+            counts[position] += 1
+            remainder -= 1
+    return counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,25 +124,41 @@ def draw_share(labels: IntArray, percent: float, *, seed: int | list[int]) -> In
     return np.sort(shuffled[np.concatenate([firsts, others])])
 
 
-def mark_calibration_rows(outputs: Outputs, inside: np.ndarray) -> Outputs:
-    """`outputs` of a validation set with the calibration buffer's rows named in ``groups``."""
-    groups = np.where(inside, IN_CALIBRATION_BUFFER, OUTSIDE)
-    return Outputs(outputs.logits, outputs.labels, outputs.features, outputs.tasks, groups)
-
-
-def calibration_rows(validation: Outputs) -> Outputs:
-    """The calibration buffer's rows of a stored validation set.
+@dataclass(frozen=True, eq=False)
+class ValidationSet:
+    """Outputs of the validation sets of all seen tasks, and which rows are in the calibration buffer.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from equable import Outputs
-    >>> from equable.scenarios import calibration_rows
-    >>> logits = [[1.0, 0.0], [0.0, 2.0]]
-    >>> validation = Outputs(logits, labels=[0, 1], groups=["calibration_buffer", "validation_only"])
-    >>> calibration_rows(validation).labels
+    >>> from equable.scenarios import ValidationSet
+    >>> outputs = Outputs([[1.0, 0.0], [0.0, 2.0]], labels=[0, 1])
+    >>> ValidationSet(outputs, np.array([True, False])).calibration_buffer.labels
     array([0])
     """
-    if validation.groups is None or IN_CALIBRATION_BUFFER not in validation.groups:
-        raise InputError(f"groups must mark calibration rows as {IN_CALIBRATION_BUFFER!r}; none is marked")
-    chosen = validation[validation.groups == IN_CALIBRATION_BUFFER]
-    return Outputs(chosen.logits, chosen.labels, chosen.features, chosen.tasks)
+
+    outputs: Outputs
+    in_calibration_buffer: BoolArray  # (N,)
+
+    @property
+    def calibration_buffer(self) -> Outputs:
+        """The rows of the calibration buffer."""
+        return self.outputs[self.in_calibration_buffer]
+
+    def save(self, path: str | os.PathLike[str], *, compress: bool = False) -> None:
+        """Write the arrays of the outputs and the mask into one npz file, atomically."""
+        write_npz(path, {**self.outputs.arrays(), MASK: self.in_calibration_buffer}, compress=compress)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; a file without the mask is a `FileFormatError`."""
+        arrays = read_npz(path)
+        mask = arrays.pop(MASK, None)
+        outputs = Outputs.from_arrays(arrays, path)
+        if mask is None or mask.dtype != np.bool_ or mask.shape != (len(outputs),) or not mask.any():
+            found = "none" if mask is None else f"{mask.dtype} {mask.shape}, {np.count_nonzero(mask)} true"
+            raise FileFormatError(
+                f"{path} must hold {MASK}, ({len(outputs)},) bool with a true entry; got {found}"
+            )
+        return cls(outputs, mask)

@@ -11,7 +11,7 @@ from torch import nn
 
 from equable.arrays import IntArray
 from equable.outputs import Outputs
-from equable.scenarios.memories import CalibrationBuffer, mark_calibration_rows
+from equable.scenarios.memories import CalibrationBuffer, ValidationSet
 from equable.scenarios.tasks import Scenario
 from equable.training.images import Images
 from equable.training.networks import logits_and_features
@@ -56,8 +56,8 @@ def collect(
 
 def collect_validation(
     network: nn.Module, images: Images, scenario: Scenario, index: int, calibration_buffer: CalibrationBuffer
-) -> tuple[Outputs, dict[str, Timed]]:
-    """The whole validation sets of tasks 0 … `index`, the calibration buffer's rows marked in ``groups``.
+) -> tuple[ValidationSet, dict[str, Timed]]:
+    """The whole validation sets of tasks 0 … `index`, and which rows the calibration buffer holds.
 
     Each row passes once. Times come in four disjoint parts, of which a method's cost is a sum: temperature
     scaling needs ``buffer_current`` and ``current_rest``, RC ``buffer_earlier`` and ``buffer_current``,
@@ -82,7 +82,7 @@ def collect_validation(
             pieces.append(piece)
     # Back to the order of `everything`: task by task, rows ascending.
     place = np.argsort(np.concatenate([np.flatnonzero(chosen) for chosen in parts.values()]))
-    return mark_calibration_rows(join(pieces)[place], inside), times
+    return ValidationSet(join(pieces)[place], inside), times
 
 
 def collect_tests(

@@ -1,13 +1,14 @@
 """T-CIL (Hwang et al. 2025): a replay memory perturbed until its temperature fits the current task.
 
-1. T* is the temperature (NLL) of the current task's validation set.
+1. T* is the temperature of the current task's validation set.
 2. Every exemplar is pushed towards a class by its feature's Euclidean distance to the class means of the
    memory, its own excluded: the farthest class for exemplars of the current task, the nearest for others.
 3. x' = x − ε · sign(∇ₓ CE(z(x), target)), one step in normalised space with one ε, labels kept.
 4. ε by bisection on [0, 1] so that the perturbed *current* exemplars have temperature T*.
 5. The final temperature is fitted on all perturbed exemplars.
 
-Neither means, targets nor gradient signs depend on ε: each is computed once.
+Every temperature is fitted by the authors' SGD (`equable.calibrators.sgd_temperature`). Neither means,
+targets nor gradient signs depend on ε: each is computed once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.solvers import nll_temperature
+from equable.calibrators.sgd_temperature import sgd_temperature
+from equable.calibrators.solvers import is_at_bound
 from equable.outputs import Outputs
 from equable.training.networks import logits_and_features, seen_logits
 
@@ -35,13 +37,14 @@ class PerturbedMemory:
 
     Attributes
     ----------
-    outputs : the perturbed memory, on which `TemperatureScaling` gives `temperature`.
+    outputs : the perturbed memory.
     epsilon : ε*, the midpoint of the last interval.
     target_temperature : T* of the current validation set.
     temperature : T fitted on all perturbed exemplars.
     interval : the last interval's ends (low, high).
     interval_temperatures : temperatures of the perturbed current exemplars at those ends.
-    at_bound : whether T* lies outside them, so that no ε in [0, 1] was found to reach it.
+    at_bound : whether T* lies outside them, so that no ε in [0, 1] was found to reach it, or a temperature is
+        at a bound of the package.
     """
 
     outputs: Outputs
@@ -67,7 +70,7 @@ def perturb_memory(
     """
     assert validation.labels is not None
     n_seen = validation.n_classes
-    goal = nll_temperature(validation.logits, validation.labels).temperature
+    goal = sgd_temperature(validation.logits, validation.labels)
     current = np.isin(labels, list(current_classes))
     logits, features = _forward(network, x, n_seen)
     targets = choose_targets(features, labels, current)
@@ -79,19 +82,21 @@ def perturb_memory(
         moved = logits[current]
         if epsilon:
             moved, _ = _forward(network, x_current - epsilon * signs_current, n_seen)
-        return nll_temperature(moved, labels[current]).temperature
+        return sgd_temperature(moved, labels[current])
 
     interval, ends = bisect(temperature, goal)
     epsilon = (interval[0] + interval[1]) / 2
     moved_logits, moved_features = _forward(network, x - epsilon * signs, n_seen)
+    final = sgd_temperature(moved_logits, labels)
+    reached = min(ends) <= goal <= max(ends)
     return PerturbedMemory(
         outputs=Outputs(moved_logits, labels, moved_features, tasks),
         epsilon=epsilon,
         target_temperature=goal,
-        temperature=nll_temperature(moved_logits, labels).temperature,
+        temperature=final,
         interval=interval,
         interval_temperatures=ends,
-        at_bound=not min(ends) <= goal <= max(ends),
+        at_bound=not reached or is_at_bound(goal) or is_at_bound(final),
     )
 
 

@@ -2,7 +2,7 @@
 
 Each step minimises the cross-entropy over the classes seen so far on b rows of the current task and
 b rows drawn (with replacement) from the replay memory, which then holds earlier tasks only. After each
-epoch batch norm's statistics are averaged anew, with the weights at rest.
+epoch batch norm's statistics are averaged anew with the weights fixed (`ReplaySettings.settle_batch_norm`).
 
 Which epoch's weights a task keeps (`ReplaySettings.early_stopping`):
 
@@ -118,7 +118,8 @@ class TaskTrainer:
             bar.update(len(rows))
         rate = n_images / (time.perf_counter() - start)
         self._require_finite(float(total))
-        self._settle_batch_norm(batches[:SETTLING_BATCHES])
+        if self.settings.settle_batch_norm:
+            self._settle_batch_norm(batches[:SETTLING_BATCHES])
         current, memory, score = self._scores()
         epoch = Epoch(
             loss=float(total) / n_images,
@@ -174,7 +175,7 @@ class TaskTrainer:
         return loss.detach()
 
     def _settle_batch_norm(self, batches: list[Tensor]) -> None:
-        """Replace running statistics by their means over some batches, the weights at rest.
+        """Replace running statistics by their means over some batches, with the weights fixed.
 
         Running averages lag behind weights that move fast, as they do at a learning rate of 0.1: with the
         same weights, 10 % of a task's validation rows were right under the one and 79 % under the other.

@@ -298,7 +298,7 @@ def _write_validation(run: Run, index: int, folder: Path, names: Sequence[str]) 
     if "validation.npz" in names:
         validation.save(folder / "validation.npz")
     if "perturbed.npz" in names:
-        perturbed, seconds = _perturb(run, index, validation)
+        perturbed, seconds = _perturb(run, index, validation.outputs)
         perturbed.outputs.save(folder / "perturbed.npz")
         about = {field.name: getattr(perturbed, field.name) for field in fields(perturbed)}
         facts["tcil"] = {name: value for name, value in about.items() if name != "outputs"}

@@ -32,6 +32,8 @@ class ReplaySettings:
     learning_rate, momentum, weight_decay : of SGD, whose state is new for each task.
     max_epochs, patience : a task ends after `max_epochs`, or `patience` epochs without a better score.
     early_stopping : which epoch's weights a task keeps, see `equable.training.replay`.
+    settle_batch_norm : after each epoch, replace batch norm's running statistics by their means over ten
+        batches with the weights fixed.
     augmentation : "none", "flips" (both axes) or "flip_crop" (horizontal flip, padded random crop).
     memory_size : |M|, rows of the replay memory.
     calibration_percent : p, the share of each task's validation rows that enters the calibration buffer.
@@ -52,6 +54,7 @@ class ReplaySettings:
     max_epochs: int = 50
     patience: int = 10
     early_stopping: EarlyStopping = "balanced"
+    settle_batch_norm: bool = True
     augmentation: Augmentation = "none"
     memory_size: int = 200
     calibration_percent: float = 50.0
@@ -74,6 +77,8 @@ class ReplaySettings:
             ("device", DEVICES),
         ):
             _require(getattr(self, name) in known, name, f"one of {known}", getattr(self, name))
+        settle = self.settle_batch_norm
+        _require(isinstance(settle, bool), "settle_batch_norm", "true or false", settle)
         few = self.threads is None or 1 <= self.threads <= MAX_THREADS
         _require(few, "threads", f"None or 1 to {MAX_THREADS}", self.threads)
 

@@ -4,7 +4,7 @@ from equable.scenarios.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, 
 from equable.scenarios.datasets.catalogue import DATASETS, Source
 from equable.scenarios.datasets.checking import DatasetReport, DatasetRow, check, paper_table
 from equable.scenarios.datasets.download import RemoteFile
-from equable.scenarios.datasets.loading import fetch, load_dataset
+from equable.scenarios.datasets.loading import digest_of, fetch, load_dataset, resolve
 
 __all__ = [
     "DATASETS",
@@ -18,7 +18,9 @@ __all__ = [
     "TRAIN",
     "VALIDATION",
     "check",
+    "digest_of",
     "fetch",
     "load_dataset",
     "paper_table",
+    "resolve",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from equable.scenarios.datasets.base import ImageDataset
@@ -27,6 +27,8 @@ class Source:
         What is downloaded; empty for embedded data.
     classes, samples, tasks, image_size : int
         The paper's statistics; for data that is not in the paper, our own of the same kind.
+    counts : mapping of split to tuple of int
+        Images of each class in every official split, as `ImageDataset.counts` gives them.
     paper_name : str
         The name in the paper's tables; empty if the paper does not use it.
     origin, licence, notes : str
@@ -40,6 +42,7 @@ class Source:
     samples: int
     tasks: int
     image_size: int
+    counts: Mapping[str, tuple[int, ...]]
     paper_name: str
     origin: str
     licence: str
@@ -63,45 +66,60 @@ _STANFORD = RemoteFile(
 )
 _CIFAR_TERMS = "none stated; cite Krizhevsky 2009"
 
+_DERMA = {
+    "train": (228, 359, 769, 80, 779, 4693, 99),
+    "validation": (33, 52, 110, 12, 111, 671, 14),
+    "test": (66, 103, 220, 23, 223, 1341, 29),
+}
+_BLOOD = {
+    "train": (852, 2181, 1085, 2026, 849, 993, 2330, 1643),
+    "validation": (122, 312, 155, 290, 122, 143, 333, 235),
+    "test": (244, 624, 311, 579, 243, 284, 666, 470),
+}
+
 _SOURCES = (
     Source(
         "cifar10", load_cifar10,
         _toronto("cifar-10-python.tar.gz", 170498071, "c58f30108f718f92721af3b95e74349a"),
-        10, 60000, 5, 32, "CIFAR10", "University of Toronto", _CIFAR_TERMS,
+        10, 60000, 5, 32, {"train": (5000,) * 10, "test": (1000,) * 10},
+        "CIFAR10", "University of Toronto", _CIFAR_TERMS,
     ),
     Source(
         "cifar100", load_cifar100,
         _toronto("cifar-100-python.tar.gz", 169001437, "eb9058c3a382ffc7106e4002c42a8d85"),
-        100, 60000, 10, 32, "CIFAR100", "University of Toronto", _CIFAR_TERMS,
+        100, 60000, 10, 32, {"train": (500,) * 100, "test": (100,) * 100},
+        "CIFAR100", "University of Toronto", _CIFAR_TERMS,
     ),
     Source(
         "tinyimagenet", load_tinyimagenet, (_STANFORD,),
-        200, 100000, 10, 64, "TinyImageNet", "Stanford CS231n", "ImageNet terms: non-commercial research",
+        200, 100000, 10, 64, {"not given": (500,) * 200},
+        "TinyImageNet", "Stanford CS231n", "ImageNet terms: non-commercial research",
         "train folder only; 1.2 GB in memory",
     ),
     Source(
         "dermamnist_64", load_dermamnist,
         _zenodo("dermamnist_64.npz", 100_000_000, "b70a2f5635c6199aeaa28c31d7202e1f"),
-        7, 10015, 3, 64, "SkinLesions", "MedMNIST v2 (HAM10000)", "CC BY-NC 4.0",
+        7, 10015, 3, 64, _DERMA, "SkinLesions", "MedMNIST v2 (HAM10000)", "CC BY-NC 4.0",
     ),
     Source(
         "bloodmnist", load_bloodmnist,
         _zenodo("bloodmnist.npz", 35_500_000, "7053d0359d879ad8a5505303e11de1dc"),
-        8, 17092, 4, 28, "BloodCell", "MedMNIST v2 (Acevedo et al. 2020)", "CC BY 4.0",
+        8, 17092, 4, 28, _BLOOD, "BloodCell", "MedMNIST v2 (Acevedo et al. 2020)", "CC BY 4.0",
     ),
     Source(
         "dermamnist", load_dermamnist,
         _zenodo("dermamnist.npz", 20_000_000, "0744692d530f8e62ec473284d019b0c7"),
-        7, 10015, 3, 28, "", "MedMNIST v2 (HAM10000)", "CC BY-NC 4.0", "the paper uses 64 px",
+        7, 10015, 3, 28, _DERMA, "", "MedMNIST v2 (HAM10000)", "CC BY-NC 4.0", "the paper uses 64 px",
     ),
     Source(
         "bloodmnist_64", load_bloodmnist,
         _zenodo("bloodmnist_64.npz", 156_000_000, "2b94928a2ae4916078ca51e05b6b800b"),
-        8, 17092, 4, 64, "", "MedMNIST v2 (Acevedo et al. 2020)", "CC BY 4.0", "the paper uses 28 px",
+        8, 17092, 4, 64, _BLOOD, "", "MedMNIST v2 (Acevedo et al. 2020)", "CC BY 4.0", "the paper uses 28 px",
     ),
     Source(
         "digits", load_digits, (),
-        10, 1797, 5, 8, "", "scikit-learn (UCI)", "CC BY 4.0", "embedded: no download",
+        10, 1797, 5, 8, {"not given": (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)},
+        "", "scikit-learn (UCI)", "CC BY 4.0", "embedded: no download",
     ),
 )  # fmt: skip
 

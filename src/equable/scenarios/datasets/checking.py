@@ -13,6 +13,7 @@ from equable.errors import EquableError, MissingExtraError
 from equable.scenarios.datasets.base import ImageDataset
 from equable.scenarios.datasets.catalogue import DATASETS, Source
 from equable.scenarios.datasets.loading import PathLike, is_cached, load_dataset, resolve
+from equable.scenarios.datasets.tinyimagenet import is_tinyimagenet
 from equable.scenarios.tasks import incomplete_classes
 
 FEW_IMAGES = 10
@@ -119,6 +120,8 @@ def check(
 def _format(found: Source | Path) -> str:
     if isinstance(found, Source):
         return f"official {found.files[0].name}" if found.files else "embedded"
+    if is_tinyimagenet(found):
+        return "TinyImageNet, unofficial copy"
     return "folder of images by class" if found.is_dir() else "npz of the MedMNIST layout"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +14,8 @@ from equable.errors import DataError, MissingExtraError
 from equable.scenarios.datasets.extras import require
 
 MAX_PIXELS = 50_000_000
+#: All images of a dataset together.
+MAX_BYTES = 8 * 2**30
 # Pixels may take this many times the bytes of their files (or this many bytes, if more): line drawings are
 # packed to a hundredth, but a few kilobytes must not be able to fill the memory.
 MAX_EXPANSION = 400
@@ -41,6 +44,19 @@ def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb
         raise
     except Exception as error:  # decoders fail in many ways on foreign bytes
         raise DataError(f"{where} must be a readable image; it is damaged or foreign: {error}") from error
+
+
+def resize(images: np.ndarray, size: int) -> np.ndarray:
+    """Square images (N, H, H, C) uint8 at another size (bicubic, with anti-aliasing)."""
+    image_module = require("PIL.Image", "resizing images")
+    shape = (len(images), size, size, images.shape[3])
+    if math.prod(shape) > MAX_BYTES:
+        raise DataError(f"images must fit in {MAX_BYTES >> 30} GB of pixels; image_size {size} is too large")
+    result = np.empty(shape, dtype=np.uint8)
+    for row, pixels in enumerate(images):
+        image = image_module.fromarray(pixels[:, :, 0] if shape[3] == 1 else pixels)
+        result[row] = _pixels(_fitted(image, size, image_module))
+    return result
 
 
 def _check(image: Any, where: str, size: int | None) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 
 from equable.errors import DataError
 from equable.scenarios.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, ImageDataset
-from equable.scenarios.datasets.decoding import decode, pixel_limit
+from equable.scenarios.datasets.decoding import MAX_BYTES, decode, pixel_limit
 from equable.scenarios.datasets.extras import require
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".pgm", ".ppm")
-MAX_BYTES = 8 * 2**30
 _SPLITS = {"train": TRAIN, "val": VALIDATION, "validation": VALIDATION, "test": TEST}
 _SHOWN = 5
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from equable.errors import DataError, InputError, MissingExtraError
 from equable.scenarios.datasets.base import ImageDataset
 from equable.scenarios.datasets.catalogue import DATASETS, Source
+from equable.scenarios.datasets.decoding import resize
 from equable.scenarios.datasets.download import cache_folder, fetch_file, md5_of
 from equable.scenarios.datasets.folder import load_folder
 from equable.scenarios.datasets.npz import load_npz
+from equable.scenarios.datasets.tinyimagenet import is_tinyimagenet, load_tinyimagenet
+from equable.storage import sha256_of
 
 PathLike = str | os.PathLike[str]
 
@@ -30,15 +35,16 @@ def load_dataset(
     Parameters
     ----------
     name_or_path : str, path or Source
-        A name of `DATASETS`; an npz file of the MedMNIST layout; a folder of images by class; or a
-        record of one's own. A name wins over a file of that name: write ``./digits`` for the file.
+        A name of `DATASETS`; an npz file of the MedMNIST layout; a folder of images by class;
+        TinyImageNet as a folder or a zip; or a record of one's own. A name wins over a file of that
+        name: write ``./digits`` for the file.
     data_dir : path, optional
         Where official files lie and are downloaded to; also for files put there by hand. Default:
         ``$EQUABLE_CACHE``, else the platform's cache folder.
     download : bool
         False: never use the network.
     image_size : int, optional
-        For a folder of images: resize the central square of each image to this many pixels.
+        Resize the images to this many pixels; of a folder, the central square of each image.
 
     Examples
     --------
@@ -53,15 +59,37 @@ def load_dataset(
             if isinstance(name_or_path, (str, os.PathLike)) and found.name != name_or_path:
                 data_dir = Path(name_or_path).expanduser().parent  # an official file, given by its path
             dataset = found.load(*fetch(found, data_dir=data_dir, download=download))
+        elif is_tinyimagenet(found):
+            dataset = load_tinyimagenet(found)
         elif found.is_dir():
-            return load_folder(found, image_size)
+            dataset = load_folder(found, image_size)
         else:
             dataset = load_npz(found)
-    if image_size not in (None, dataset.image_size):
-        raise InputError(
-            f"image_size can only be chosen for a folder of images; {dataset.name} has {dataset.image_size}"
-        )
-    return dataset
+    if image_size in (None, dataset.image_size):
+        return dataset
+    return replace(dataset, images=resize(dataset.images, image_size))
+
+
+def digest_of(path: Path) -> str:
+    """``sha256:`` and the digest of a file, or of the names and digests of all files of a folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("one")
+    ...     whole = digest_of(Path(folder))
+    ...     _ = Path(folder, "a.txt").write_text("two")
+    ...     whole == digest_of(Path(folder))
+    False
+    """
+    if path.is_file():
+        return f"sha256:{sha256_of(path)}"
+    files = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(os.fsencode(name) + b"\0" + sha256_of(files[name]).encode() + b"\n")
+    return f"sha256:{digest.hexdigest()}"
 
 
 def fetch(name: str | Source, *, data_dir: PathLike | None = None, download: bool = True) -> tuple[Path, ...]:
@@ -98,15 +126,16 @@ def resolve(name_or_path: PathLike | Source) -> Source | Path:
     path = _existing(name_or_path)
     if path is None:
         raise DataError(
-            f"dataset must be one of {', '.join(DATASETS)}, an npz file or a folder of images by class; "
-            f"{str(name_or_path)!r:.200} is none{_suggestion(str(name_or_path))}"
+            f"dataset must be one of {', '.join(DATASETS)}, an npz file, a folder of images by class or "
+            f"a copy of TinyImageNet; {str(name_or_path)!r:.200} is none{_suggestion(str(name_or_path))}"
         )
     if path.is_dir():
         return path
     official = _official(path)
-    if official is None and path.suffix.lower() != ".npz":
+    if official is None and path.suffix.lower() not in (".npz", ".zip"):
         raise DataError(
-            f"{path} must be an npz file of the MedMNIST layout or an official archive; its name is neither"
+            f"{path} must be an npz file of the MedMNIST layout, a zip of TinyImageNet or an official "
+            "archive; its name says none of these"
         )
     return official or path
 
@@ -121,10 +150,15 @@ def _existing(name: PathLike) -> Path | None:
 
 
 def _official(path: Path) -> Source | None:
-    """Find the dataset whose official file this is; an npz may share the name and be one's own."""
+    """Find the dataset whose official file this is.
+
+    An npz or zip of the same name with another checksum is a copy of one's own. A tar.gz holds pickles: it is
+    taken for the official one, whose checksum is then verified.
+    """
     for source in DATASETS.values():
         for record in source.files:
-            if record.name == path.name and (path.suffix != ".npz" or record.md5 == md5_of(path)):
+            holds_pickles = path.suffix == ".gz"
+            if record.name == path.name and (holds_pickles or record.md5 == md5_of(path)):
                 return source
     return None
 

@@ -1,0 +1,97 @@
+"""The data of a run: loaded, compared with what the paper used, described for ``environment.json``, split."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from equable.benchmark.config import check_classes
+from equable.benchmark.settings import Config
+from equable.benchmark.toml import read_preset
+from equable.errors import DataError, InputError
+from equable.scenarios.tasks import Scenario, make_scenario
+
+if TYPE_CHECKING:
+    from equable.scenarios.datasets import ImageDataset, Source
+
+
+def load_data(config: Config) -> ImageDataset:
+    """The dataset of a run; one that does not suit its settings is refused here, before training."""
+    from equable.scenarios.datasets import load_dataset
+
+    settings = config.data
+    dataset = load_dataset(
+        settings.source, data_dir=settings.data_dir or None, image_size=settings.image_size or None
+    )
+    check_classes(config, dataset.n_classes)
+    return dataset
+
+
+def beside_paper(config: Config, dataset: ImageDataset) -> Config:
+    """The settings; `paper` stays where tasks and images per class and split are those of the paper's data.
+
+    Data of another size lose the preset's name, too: they are not that dataset.
+    """
+    if not config.paper:
+        return config
+    counts = {split: tuple(row.tolist()) for split, row in dataset.counts().items()}
+    if counts != _paper_source(config.paper).counts:
+        return config.model_copy(update={"paper": "", "name": Path(config.data.source).stem})
+    if config.scenario.tasks != _paper_preset(config.paper)["scenario"]["tasks"]:
+        return config.model_copy(update={"paper": ""})
+    return config
+
+
+def describe_data(config: Config) -> dict[str, str]:
+    """Name, digest and origin of the data: the official file, a copy without its checksum, or one's own.
+
+    Examples
+    --------
+    >>> from equable.benchmark.config import load_config
+    >>> describe_data(load_config("digits"))
+    {'name': 'digits', 'digest': 'none', 'origin': 'embedded'}
+    """
+    from equable.scenarios.datasets import Source, digest_of, resolve
+    from equable.scenarios.datasets.tinyimagenet import is_tinyimagenet
+
+    found = resolve(config.data.source)
+    if isinstance(found, Source):
+        digests = [f"md5:{record.md5}" for record in found.files]
+        origin = "official" if digests else "embedded"
+        return {"name": found.name, "digest": ", ".join(digests) or "none", "origin": origin}
+    copied = "tinyimagenet" if is_tinyimagenet(found) else config.paper
+    origin = f"unofficial copy of {_paper_source(copied).name}" if copied else "own data"
+    return {"name": found.name, "digest": digest_of(found), "origin": origin}
+
+
+def scenario_of(config: Config, dataset: ImageDataset, seed: int) -> Scenario:
+    """The tasks of one seed."""
+    settings = config.scenario
+    tasks: dict[str, Any] = (
+        {"tasks": settings.tasks} if isinstance(settings.tasks, int) else {"sizes": settings.tasks}
+    )
+    train, validation, test = settings.fractions
+    try:
+        return make_scenario(
+            dataset.labels,
+            dataset.split,
+            order=settings.order,
+            fractions=(train, validation, test),
+            validation_fraction=settings.validation_fraction,
+            seed=seed,
+            **tasks,
+        )
+    except InputError as error:
+        raise DataError(f"{dataset.name} cannot be split into tasks: {error}") from error
+
+
+def _paper_preset(paper: str) -> dict[str, Any]:
+    return tomllib.loads(read_preset(paper))
+
+
+def _paper_source(paper: str) -> Source:
+    """The official record of one of the paper's datasets, by the name of its preset."""
+    from equable.scenarios.datasets import DATASETS
+
+    return DATASETS[_paper_preset(paper)["data"]["source"]]

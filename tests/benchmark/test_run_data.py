@@ -1,0 +1,95 @@
+"""The data of a run: beside which the paper's numbers may stand, and what is recorded of it."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from equable.benchmark.config import load_config
+from equable.benchmark.run_data import beside_paper, describe_data
+from equable.benchmark.store import start_run
+from equable.scenarios.datasets import DATASETS, ImageDataset, digest_of
+
+CODES = {"train": 0, "validation": 1, "test": 2, "not given": -1}
+
+
+def of_counts(counts):
+    """A dataset of blank 1 px images with so many images of each class in each split."""
+    labels = np.concatenate([np.repeat(np.arange(len(row)), row) for row in counts.values()])
+    split = np.concatenate([np.full(sum(row), CODES[name]) for name, row in counts.items()])
+    names = tuple(str(c) for c in range(labels.max() + 1))
+    return ImageDataset("blank", np.zeros((len(labels), 1, 1, 1), np.uint8), labels, split, names)
+
+
+def test_official_counts_are_those_of_the_papers_statistics():
+    for source in DATASETS.values():
+        assert {len(row) for row in source.counts.values()} == {source.classes}
+        assert sum(map(sum, source.counts.values())) == source.samples
+
+
+@pytest.mark.parametrize(
+    "preset", ["cifar10", "cifar100-reduced", "tinyimagenet", "skinlesions64-rebuilt", "bloodcell"]
+)
+def test_data_of_the_official_size_stand_beside_the_paper(tmp_path, preset):
+    path = tmp_path / "copy.npz"
+    path.write_bytes(b"stands for the images")
+    config = load_config(preset, data=str(path))
+    source = {"skinlesions": "dermamnist_64", "bloodcell": "bloodmnist"}.get(config.paper, config.paper)
+    counts = dict(DATASETS[source].counts)
+    assert beside_paper(config, of_counts(counts)) == config
+    assert describe_data(config) == {
+        "name": "copy.npz",
+        "digest": digest_of(path),
+        "origin": f"unofficial copy of {source}",
+    }
+    first = next(iter(counts))
+    counts[first] = (counts[first][0] + 1, *counts[first][1:])
+    other = beside_paper(config, of_counts(counts))
+    assert (other.paper, other.name) == ("", "copy")
+    assert describe_data(other)["origin"] == "own data"
+
+
+def test_other_tasks_are_another_experiment():
+    dataset = of_counts(DATASETS["cifar10"].counts)
+    for settings, paper in ((["scenario.tasks=2"], ""), (["training.max_epochs=3"], "cifar10")):
+        config = beside_paper(load_config("cifar10", settings=settings), dataset)
+        assert (config.paper, config.name) == (paper, "CIFAR10")
+
+
+def test_official_files_are_described_by_their_md5():
+    assert describe_data(load_config("cifar10")) == {
+        "name": "cifar10",
+        "digest": "md5:c58f30108f718f92721af3b95e74349a",
+        "origin": "official",
+    }
+
+
+def test_a_zip_of_tinyimagenet_is_an_unofficial_copy_under_any_preset(tmp_path):
+    (tmp_path / "tiny.zip").write_bytes(b"another checksum")
+    config = load_config("digits", data=str(tmp_path / "tiny.zip"))
+    assert describe_data(config)["origin"] == "unofficial copy of tinyimagenet"
+
+
+def test_a_digest_covers_names_and_contents(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.png").write_bytes(b"one")
+    (tmp_path / "a" / "2.png").write_bytes(b"two")
+    found = {digest_of(tmp_path)}
+    (tmp_path / "a" / "2.png").write_bytes(b"TWO")
+    found.add(digest_of(tmp_path))
+    (tmp_path / "a" / "2.png").rename(tmp_path / "a" / "3.png")
+    found.add(digest_of(tmp_path))
+    assert len(found) == 3
+    assert digest_of(tmp_path / "a" / "1.png") == f"sha256:{hashlib.sha256(b'one').hexdigest()}"
+
+
+def test_the_run_folder_keeps_the_description(tmp_path, tiny_config):
+    data = {"name": "few.npz", "digest": "sha256:00", "origin": "own data"}
+    start_run(tmp_path, tiny_config, data)
+    start_run(tmp_path, tiny_config, data)
+    stored = json.loads((tmp_path / "environment.json").read_text())
+    assert (stored["data"], stored["also"]) == (data, [])
+    start_run(tmp_path, tiny_config, {**data, "digest": "sha256:11"})
+    stored = json.loads((tmp_path / "environment.json").read_text())
+    assert [place["data"]["digest"] for place in stored["also"]] == ["sha256:11"]
