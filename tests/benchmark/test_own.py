@@ -251,7 +251,8 @@ def test_what_is_no_calibrator_is_refused_before_training(calibrator, settings, 
 
 def test_a_class_of_an_installed_package():
     table = read({"mine": {"calibrator": "equable.calibrators:TemperatureScaling"}}, Path())
-    assert repr(make_calibrator(table["mine"], "methods.mine")) == "TemperatureScaling(loss='nll')"
+    found = repr(make_calibrator(table["mine"], "methods.mine"))
+    assert found == "TemperatureScaling(loss='nll', prior_strength=0.1)"
 
 
 def test_two_methods_of_one_label_are_refused(file):

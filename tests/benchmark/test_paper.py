@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from equable.benchmark.config import load_config
 from equable.benchmark.paper import (
     METRICS,
     MISPRINTS,
@@ -12,6 +13,7 @@ from equable.benchmark.paper import (
     printed_ablation,
     printed_score,
     printed_seconds,
+    settings_apart,
 )
 
 SLIM, DEEP = "slim_resnet18", "resnet32"
@@ -126,3 +128,32 @@ def test_which_runs_are_the_papers():
     assert is_paper_preset("cifar10", DEEP)
     assert not is_paper_preset("bloodcell", DEEP)
     assert not is_paper_preset("")
+
+
+def test_a_paper_preset_has_nothing_apart():
+    for preset in SETTINGS:
+        assert settings_apart(load_config(preset).model_dump()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("scenario.order='size'", "scenario.order size (paper: random)"),
+        ("scenario.validation_fraction=0.1", "scenario.validation_fraction 0.1 (paper: 0.2)"),
+        ("score.n_bins=15", "score.n_bins 15 (paper: 10)"),
+        ("network.nf=8", "network.nf 8 (paper: 20)"),
+        ("training.memory_size=500", "training.memory_size 500 (paper: 1000)"),
+        ("training.momentum=0.9", "training.momentum 0.9 (preset: 0.0)"),
+        ("training.settle_batch_norm=false", "training.settle_batch_norm False (preset: True)"),
+        ("data.image_size=16", "data.image_size 16 (paper: 32)"),
+    ],
+)
+def test_a_setting_of_ones_own_is_named_with_the_papers(setting, said):
+    assert settings_apart(load_config("cifar10", settings=[setting]).model_dump()) == [said]
+
+
+def test_copies_and_seeds_are_named():
+    config = load_config("cifar10", settings=["training.threads=1", "network.name=resnet32"]).model_dump()
+    environment = {"data": {"origin": "unofficial copy of cifar10"}}
+    found = settings_apart(config, environment, seeds=[0, 1])
+    assert found == ["unofficial copy of cifar10", "2 seeds (paper: 3)"]

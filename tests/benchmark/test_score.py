@@ -194,10 +194,33 @@ def test_warnings_become_facts(exam, recwarn):
         def rows_of(self, step):
             return right
 
-    record = judge(exam, "sure", Sure("Sure", "validation", equable.TemperatureScaling))
+    exact = Sure("Sure", "validation", lambda: equable.TemperatureScaling(prior_strength=0))
+    record = judge(exam, "sure", exact)
     assert any("bound" in text for text in record.facts["warnings"])
     assert not recwarn.list
     assert "warnings" not in judge(exam, "uncalibrated", METHODS["uncalibrated"]).facts
+
+
+@pytest.mark.parametrize(
+    ("temperature", "at_bound"), [(0.05, True), (0.0501, False), (99.9, False), (100.0, True)]
+)
+def test_a_temperature_at_a_bound_is_a_fact(exam, temperature, at_bound):
+    class Planted(equable.TemperatureScaling):
+        def _fit(self, rows):
+            return {**super()._fit(rows), "temperature_": temperature}
+
+    assert judge(exam, "planted", Method("Planted", "validation", Planted)).facts["at_bound"] is at_bound
+    assert judge(exam, "uncalibrated", METHODS["uncalibrated"]).facts["at_bound"] is False
+
+
+def test_a_task_or_class_at_a_bound_is_a_fact_too(exam):
+    class Planted(TaskTemperatures):
+        def _fit(self, rows):
+            found = super()._fit(rows)["temperatures_"].clip(0.1, 10)
+            found[0] = 100
+            return {"temperatures_": found}
+
+    assert judge(exam, "planted", Method("Planted", "validation", Planted)).facts["at_bound"] is True
 
 
 #: Tasks are counted from 1 where people read them.

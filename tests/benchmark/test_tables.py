@@ -106,15 +106,57 @@ def test_without_bootstrap_there_is_no_table_of_intervals(tmp_path):
 
 def test_paper_stands_beside_ours_only_where_it_belongs(tmp_path, run):
     assert "paper" not in {table.name for table in build_tables(run)}
-    theirs = load_results(make_run(tmp_path / "cifar10", paper="cifar10"))
+    theirs = load_results(make_run(tmp_path / "cifar10", paper="cifar10", seeds=(0, 1, 2)))
     table = table_of(theirs, "paper")
+    assert table.title == "Ours and the paper's"
     rows = rows_of(table)
     at = [column.key for column in table.columns].index("average_ece_paper")
     assert rows["DATS"][at].text == "8.80 ± 0.93"
-    assert rows["DATS"][at - 1].text == "6.83 ± 0.50"
+    assert rows["DATS"][at - 1].text == "7.33 ± 0.82"
     assert rows["DATS"][-1].text == "not given"
     assert table_of(theirs, "runtime").columns[-1].label == "Paper's total"
     assert rows_of(table_of(theirs, "ablation_coverage"))["0.6"][-1].text == "8.80 ± 0.93"
+
+
+def test_a_run_of_other_settings_is_reduced_and_says_which(tmp_path):
+    folder = make_run(tmp_path, paper="cifar100", seeds=(0, 1, 2))
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text + "max_epochs = 5\nmemory_size = 100\n[score]\nn_bins = 15\n")
+    run = load_results(folder)
+    apart = [
+        "network.nf 20 (paper: 32)",
+        "training.max_epochs 5 (preset: 200)",
+        "training.memory_size 100 (paper: 4000)",
+        "score.n_bins 15 (paper: 10)",
+    ]
+    table = table_of(run, "paper")
+    assert table.title == f"Ours (reduced: {'; '.join(apart)}) and the paper's"
+    assert {column.label for column in table.columns} == {"ours, reduced", "paper"}
+    for name in ("runtime", "ablation_coverage"):
+        assert all(setting in table_of(run, name).columns[-1].heading for setting in apart)
+
+
+def test_the_papers_runtimes_and_ablations_are_of_one_backbone(tmp_path):
+    deep = load_results(make_run(tmp_path, paper="cifar10", backbone="resnet32", seeds=(0, 1, 2)))
+    assert table_of(deep, "paper").title == "Ours and the paper's"
+    for name in ("runtime", "ablation_coverage"):
+        assert "aper" not in table_of(deep, name).columns[-1].heading
+
+
+def test_a_temperature_at_a_bound_is_marked_wherever_its_method_stands(tmp_path):
+    folder = make_run(tmp_path, paper="cifar10")
+    for seed in (0, 1):
+        path = folder / "scores" / f"seed-{seed}_task-2_rc.json"
+        score = Score.load(path)
+        replace(score, facts={**score.facts, "at_bound": seed == 1}).save(path)
+    run = load_results(folder)
+    note = "‡ A temperature ended at its bound, 0.05 or 100: RC in 1 of 2 seeds."
+    for name in ("main", "paper", "tasks", "intervals"):
+        table = table_of(run, name)
+        assert "RC ‡" in rows_of(table), name
+        assert "DATS" in rows_of(table)
+        assert note in table.sections[0].note
+    assert note in terminal_table(run).caption.plain
 
 
 def test_the_misprint_is_said_under_the_table(tmp_path):

@@ -102,7 +102,7 @@ def test_planted_temperatures_are_found():
 def test_without_weights_it_is_replayed_calibration_with_brier(incremental):
     """With w = 0 and no prior DATS is TS (Brier) on the calibration buffer; free w never does worse."""
     one_task = replace(incremental, tasks=np.zeros_like(incremental.tasks))
-    rc = equable.TemperatureScaling(loss="brier").fit(incremental.logits, incremental.y)
+    rc = equable.TemperatureScaling(loss="brier", prior_strength=0).fit(incremental.logits, incremental.y)
     held = fit(one_task, prior_strength=0)
     assert held.base_temperature_ == pytest.approx(rc.temperature_, rel=1e-9)
     assert not held.distance_weights_.any()

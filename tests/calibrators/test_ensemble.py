@@ -39,7 +39,9 @@ def test_weights_equal_slsqps(seed):
     assert (cal.weights_ >= 0).all()
 
 
-def test_reference_weights():
+def test_reference_weights(monkeypatch):
+    """The reference vector has no prior."""
+    monkeypatch.setattr("equable.calibrators.ensemble.PRIOR_STRENGTH", 0.0)
     rng = np.random.default_rng(0)
     y = rng.integers(0, 5, 200)
     z = rng.normal(size=(200, 5)) * 2

@@ -108,8 +108,7 @@ def test_targets_and_signs_equal_the_naive_ones(trained, memory):
     assert all(p.requires_grad for p in trained.network.parameters()), "weights are thawed again"
 
 
-@pytest.mark.parametrize("classes", [(5,), (2, 3, 4), (4, 5)])
-@pytest.mark.parametrize("factor", [1.0, 3.0])
+@pytest.mark.parametrize(("classes", "factor"), [((5,), 3.0), ((2, 3, 4), 1.0)])
 def test_epsilon_and_temperature_equal_the_naive_ones(trained, memory, current_validation, classes, factor):
     validation = with_temperature(not_all_right(current_validation), factor)
     ours = perturb_memory(trained.network, *memory, validation, classes)
@@ -121,6 +120,17 @@ def test_epsilon_and_temperature_equal_the_naive_ones(trained, memory, current_v
     assert ours.epsilon == (low + high) / 2
     at_low, at_high = ours.interval_temperatures
     assert ours.at_bound != (min(at_low, at_high) <= ours.target_temperature <= max(at_low, at_high))
+
+
+@pytest.mark.parametrize("bound", [0.05, 100.0])
+def test_a_temperature_at_the_end_of_its_range_is_at_a_bound(
+    trained, memory, current_validation, monkeypatch, bound
+):
+    """T = T* = 0.05 is reached by ε = 0, and still says where the range ends."""
+    reachable = with_temperature(not_all_right(current_validation), 1.0)
+    assert not perturb_memory(trained.network, *memory, reachable, (5,)).at_bound
+    monkeypatch.setattr("equable.training.perturb.sgd_temperature", lambda *_: bound)
+    assert perturb_memory(trained.network, *memory, current_validation, (5,)).at_bound
 
 
 @pytest.mark.parametrize("n", [1, 20, 127, 128, 129, 500])

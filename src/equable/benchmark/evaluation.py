@@ -27,6 +27,7 @@ from equable.benchmark.methods import METHODS
 from equable.benchmark.names import short_names
 from equable.calibrators import CALIBRATORS, Calibrator, load
 from equable.calibrators.shifted import softmax
+from equable.calibrators.solvers import is_at_bound
 from equable.errors import InputError
 from equable.metrics import (
     ReliabilityCurve,
@@ -68,6 +69,11 @@ class ViewScores:
     referral: RiskCoverage
 
     @property
+    def at_bound(self) -> bool:
+        """Whether the median temperature is at an end of the package's range."""
+        return self.temperature is not None and is_at_bound(self.temperature[len(QUANTILES) // 2])
+
+    @property
     def task(self) -> str:
         """The task's id alone."""
         return self.name.removeprefix("Task ")
@@ -78,6 +84,7 @@ class ViewScores:
         names = (f"q{round(100 * q):02d}" for q in QUANTILES)
         return found | {
             "temperature": self.temperature and dict(zip(names, self.temperature, strict=True)),
+            "temperature_at_bound": self.at_bound,
             "reliability": self.reliability.to_dict(),
         }
 

@@ -7,7 +7,15 @@ from dataclasses import replace
 from equable.benchmark.evaluation import ALL_ROWS, Evaluation, MethodScores, ViewScores
 from equable.benchmark.results import Spread
 from equable.benchmark.tables.model import Cell, Column, Row, Section, Table, cell, mark_best, number, percent
-from equable.benchmark.tables.overall import ACCURACY, AVERAGE_CHANGE, AVERAGE_ECE, DELTA_LAST, MAX_DELTA, NLL
+from equable.benchmark.tables.overall import (
+    ACCURACY,
+    AT_BOUND,
+    AVERAGE_CHANGE,
+    AVERAGE_ECE,
+    DELTA_LAST,
+    MAX_DELTA,
+    NLL,
+)
 from equable.metrics.bootstrap import LEAST_ROWS
 from equable.metrics.comparison import Interval
 
@@ -110,8 +118,10 @@ def views_table(evaluation: Evaluation, *, narrow: bool = False) -> Table:
         title = f"{view.name} ({view.count:,}{'' if narrow else ' rows'})" if evaluation.has_tasks else ""
         sections += mark_best(columns, [Section(title, rows, ranked=len(rows) > 1)])
     name, title = ("tasks", "Every task and method") if evaluation.has_tasks else ("main", ALL_ROWS)
-    note = FLOOR_NOTE + ("." if narrow else f"{MORE_NOTE}.")
-    return Table(name, "", title, "Method", columns, tuple(sections), (note,))
+    notes = [FLOOR_NOTE + ("." if narrow else f"{MORE_NOTE}.")]
+    if any(view.at_bound for method in evaluation.methods for view in method.views):
+        notes.append("‡ The temperature is at its bound, 0.05 or 100.")
+    return Table(name, "", title, "Method", columns, tuple(sections), tuple(notes))
 
 
 def _view_cells(method: MethodScores, index: int, columns: tuple[Column, ...]) -> tuple[Cell, ...]:
@@ -128,7 +138,8 @@ def _temperature(view: ViewScores, spreads: bool) -> Cell:
         return Cell()
     low, median, high = (view.temperature[i] for i in (0, 2, -1))
     one = not spreads or number(low) == number(high)
-    return _shown(TEMPERATURE, median, None if one else (low, high))
+    found = _shown(TEMPERATURE, median, None if one else (low, high))
+    return replace(found, text=f"{found.text}{AT_BOUND}") if view.at_bound else found
 
 
 def intervals_table(evaluation: Evaluation) -> Table | None:

@@ -17,6 +17,7 @@ from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.step import Step, tasks_of
 from equable.calibrators import ARC, Calibrator, Uncalibrated
 from equable.calibrators.shifted import softmax
+from equable.calibrators.solvers import is_at_bound
 from equable.errors import InputError, UnsupportedError
 from equable.metrics import (
     RiskCoverage,
@@ -30,6 +31,7 @@ from equable.metrics import (
 #: Referral curves are stored at these shares of accepted rows: fine enough to draw, small enough to keep.
 SHARES = np.linspace(0.01, 1.0, 100)
 ACCEPTED_ERROR = 0.05
+LEARNT_TEMPERATURES = ("temperature_", "base_temperature_", "class_temperatures_", "temperatures_")
 EARLIER, CURRENT = ("buffer_earlier", "buffer_current"), ("buffer_current", "current_rest")
 
 
@@ -66,12 +68,14 @@ def judge(exam: Exam, name: str, method: Method) -> Score:
     after, temperatures = calibrated(calibrator, exam)
     apply_seconds = time.perf_counter() - start
     comparison = _compare(exam, name, after)
+    by_task = _by_task(temperatures, exam)
     everything = np.arange(len(exam.labels))
     curves = [risk_coverage(exam.labels[rows], after[rows]) for rows in (*exam.members, everything)]
     facts = {
         **_learnt(calibrator),
         **_beliefs(calibrator, exam),
         **_tcil_facts(method, exam.step),
+        "at_bound": _at_bound(calibrator, by_task),
         "rows": len(method.rows_of(exam.step)),
         **({"code": method.fingerprint} if method.fingerprint else {}),
     }
@@ -81,7 +85,7 @@ def judge(exam: Exam, name: str, method: Method) -> Score:
         method=name,
         comparison=comparison.to_dict(),
         pooled=_pooled(exam, after),
-        temperatures=_by_task(temperatures, exam),
+        temperatures=by_task,
         confidence=[float(after[rows].max(axis=1).mean()) for rows in exam.members],
         reliability=[_reliability(exam, after, rows) for rows in exam.members],
         referral=[_thinned(curve) for curve in curves],
@@ -163,6 +167,17 @@ def _by_task(temperatures: FloatArray | None, exam: Exam) -> list[float | None]:
     return [float(np.median(temperatures[members])) for members in exam.members]
 
 
+def _at_bound(calibrator: Calibrator, by_task: list[float | None]) -> bool:
+    """Whether a learnt temperature, or that of a task's test set, is at an end of the package's range.
+
+    Such a number says where the range ends, not what the rows ask for.
+    """
+    learnt = [
+        np.ravel(getattr(calibrator, name)) for name in calibrator.FITTED if name in LEARNT_TEMPERATURES
+    ]
+    return any(is_at_bound(t) for t in (*np.concatenate([[], *learnt]), *by_task) if t is not None)
+
+
 def _reliability(exam: Exam, after: FloatArray, rows: IntArray) -> dict[str, list[float | None]]:
     curve = reliability_curve(exam.labels[rows], after[rows], n_bins=exam.settings.n_bins).to_dict()
     return {name: list(curve[name]) for name in ("count", "confidence", "accuracy")}
@@ -215,7 +230,7 @@ def _beliefs(calibrator: Calibrator, exam: Exam) -> dict[str, Any]:
 def _tcil_facts(method: Method, step: Step) -> dict[str, Any]:
     if method.rows != "perturbed":
         return {}
-    names = ("epsilon", "target_temperature", "at_bound")
+    names = ("epsilon", "target_temperature")
     return {name: step.facts["tcil"][name] for name in names if name in step.facts["tcil"]}
 
 

@@ -69,7 +69,12 @@ METHODS: dict[str, Method] = {
     "dats": Method("DATS", "calibration_buffer", DATS),
     "lascal": Method("LaSCal", "calibration_buffer", LaSCal),
     "arc": Method("ARC", "calibration_buffer", ARC),
-    "tcil_exact": Method("T-CIL, exact", "perturbed", TemperatureScaling, variant=True),
+    "tcil_exact": Method(
+        "T-CIL, exact", "perturbed", lambda: TemperatureScaling(prior_strength=0), variant=True
+    ),
+    "dats_no_prior": Method(
+        "DATS, no prior", "calibration_buffer", lambda: DATS(prior_strength=0), variant=True
+    ),
     "arc_plain": Method("ARC, plain", "calibration_buffer", lambda: ARC(adaptive=False), variant=True),
     "arc_guard": Method(
         "ARC, guarded", "calibration_buffer", lambda: ARC(guard=True), variant=True, like="arc"
@@ -96,7 +101,7 @@ METHODS: dict[str, Method] = {
     "oracle_single": Method(
         "One temperature, all validation data",
         "validation",
-        lambda: TemperatureScaling(loss="brier"),
+        lambda: TemperatureScaling(loss="brier", prior_strength=0),
         bound=True,
         note="keeps every task's whole validation set",
     ),

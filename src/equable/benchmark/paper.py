@@ -6,7 +6,12 @@ a cell that the paper leaves out; its worst-case changes (Figure 1) are drawn wi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import tomllib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from equable.benchmark.toml import flatten, read_preset
 
 
 class Printed(NamedTuple):
@@ -30,6 +35,18 @@ class Setting(NamedTuple):
 
 
 NOT_GIVEN = "not given"
+#: Backbone of the paper's runtimes and ablations.
+TIMED_BACKBONE = "slim_resnet18"
+#: Settings that the paper leaves open: the presets choose them.
+FREE = (
+    *("training.batch_size", "training.momentum", "training.weight_decay", "training.max_epochs"),
+    *("training.early_stopping", "training.settle_batch_norm", "training.augmentation"),
+)
+#: What says where and how often a run happens, not what it is.
+NO_EXPERIMENT = (
+    *("name", "paper", "seeds", "data.source", "data.data_dir", "training.device", "training.threads"),
+    "score.n_bootstrap",
+)
 METRICS = ("nll", "average_ece", "delta_last_ece")
 
 #: The presets that are the paper's own.
@@ -166,15 +183,56 @@ def printed_score(preset: str, method: str, metric: str, backbone: str = "slim_r
     return _SCORES.get((backbone, preset, method, metric))
 
 
-def printed_seconds(preset: str, method: str) -> Printed | None:
-    """The paper's runtime of the calibration phase, summed over tasks."""
-    return _SECONDS.get((method, preset))
+def printed_seconds(preset: str, method: str, backbone: str = TIMED_BACKBONE) -> Printed | None:
+    """The paper's runtime of the calibration phase, summed over tasks; it timed one backbone."""
+    return _SECONDS.get((method, preset)) if backbone == TIMED_BACKBONE else None
 
 
-def printed_ablation(ablation: str, preset: str, setting: float | str) -> Printed | None:
+def printed_ablation(
+    ablation: str, preset: str, setting: float | str, backbone: str = TIMED_BACKBONE
+) -> Printed | None:
     """The paper's average ECE of DATS at a coverage (0.6) or a validation inclusion in percent (20)."""
     column = setting if isinstance(setting, str) else f"{setting:g}"
-    return _ABLATIONS.get(ablation, {}).get((preset, column))
+    return _ABLATIONS.get(ablation, {}).get((preset, column)) if backbone == TIMED_BACKBONE else None
+
+
+def settings_apart(
+    config: Mapping[str, Any],
+    environment: Mapping[str, Any] = MappingProxyType({}),
+    seeds: Sequence[int] = (),
+) -> list[str]:
+    """``key value (paper: value)`` for every setting of a run that differs from the paper's preset.
+
+    A setting that the paper does not give is compared with the preset's own.
+
+    Examples
+    --------
+    >>> from equable.benchmark.config import load_config
+    >>> from equable.benchmark.paper import settings_apart
+    >>> settings_apart(load_config("cifar100-reduced").model_dump())
+    ['network.nf 20 (paper: 32)', 'training.max_epochs 20 (preset: 200)', 'training.patience 8 (paper: 20)']
+    """
+    preset = str(config.get("paper", ""))
+    if not preset:
+        return []
+    expected = flatten(tomllib.loads(read_preset("default"))) | flatten(tomllib.loads(read_preset(preset)))
+    given = expected | flatten({key: value for key, value in config.items() if key != "methods"})
+    expected["data.image_size"] = SETTINGS[preset].pixels
+    given["data.image_size"] = given["data.image_size"] or SETTINGS[preset].pixels
+    if given["network.name"] != expected["network.name"]:  # the paper prints results of both backbones
+        expected = {key: value for key, value in expected.items() if not key.startswith("network.")}
+    apart = [
+        f"{key} {_shown(given[key])} ({'preset' if key in FREE else 'paper'}: {_shown(value)})"
+        for key, value in expected.items()
+        if key not in NO_EXPERIMENT and given[key] != value
+    ]
+    origin = str(environment.get("data", {}).get("origin", ""))
+    apart += [origin] if origin.startswith("unofficial") else []
+    return [*apart, *([f"{len(seeds)} seeds (paper: 3)"] if len(seeds) not in (0, 3) else [])]
+
+
+def _shown(value: Any) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 def is_paper_preset(preset: str, backbone: str = "slim_resnet18") -> bool:

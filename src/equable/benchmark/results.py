@@ -145,6 +145,10 @@ class Results:
         """The same as people write it."""
         return NETWORK_NAMES.get(self.backbone, self.backbone)
 
+    def seeds_at_bound(self, method: str) -> int:
+        """Seeds in which a temperature of the method ended at an end of the package's range."""
+        return sum(bool(score.facts.get("at_bound")) for score in self.at(method))
+
     def at(self, method: str, task: int | None = None) -> list[Score]:
         """The method's scores after a task (default: the last), one a seed."""
         task = self.last_task if task is None else task

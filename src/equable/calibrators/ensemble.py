@@ -11,7 +11,7 @@ from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
 from equable.calibrators.settings import require_shares, require_temperatures
 from equable.calibrators.shifted import softmax
-from equable.calibrators.solvers import brier_temperature, warn_if_bound
+from equable.calibrators.solvers import PRIOR_STRENGTH, brier_temperature, warn_if_bound
 from equable.errors import UnsupportedError
 from equable.outputs import Outputs
 
@@ -23,8 +23,9 @@ MOST_UNIFORM = 0.999
 class EnsembleTemperatureScaling(Calibrator):
     """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K, with w on the simplex.
 
-    T has the least Brier score; given T, the Brier score is a quadratic in w, so the weights are
-    solved exactly, face by face of the simplex; w₃ is at most 0.999, or no class would be on top.
+    T has the least Brier score with the weak prior of `TemperatureScaling`; given T, the Brier score is a
+    quadratic in w, so the weights are solved exactly, face by face of the simplex; w₃ is at most 0.999, or no
+    class would be on top.
 
     Attributes
     ----------
@@ -49,7 +50,7 @@ class EnsembleTemperatureScaling(Calibrator):
     n_iter_: int
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        solution = brier_temperature(rows.logits, rows.labels, rows.weights)
+        solution = brier_temperature(rows.logits, rows.labels, rows.weights, PRIOR_STRENGTH)
         warn_if_bound(solution.temperature, "the ensemble's temperature")
         return {
             "temperature_": solution.temperature,

@@ -21,9 +21,10 @@ def search_nll(
     dtype: type[np.floating[Any]],
     tolerance: float,
     bounds: tuple[float, float],
+    prior: float = 0.0,
     max_iter: int = 60,
 ) -> tuple[float, bool, int]:
-    """Log T of least NLL, from `u`, to about `tolerance`; whether it was reached, and in how many passes.
+    """Log T of least NLL + prior·u², from `u`, to about `tolerance`; whether it was reached; passes it took.
 
     NLL has a single minimum in u = log T, so the sign of the slope says on which side of u it lies. A step
     out of what is left goes to the middle, or to a bound that has not been tried.
@@ -31,7 +32,7 @@ def search_nll(
     rows = NLLRows(logits, labels, weights, dtype)
     (low, high), tried = bounds, {False: False, True: False}
     for n_iter in range(1, max_iter + 1):
-        series = rows.series(u)
+        series = _add(rows.series(u), _prior_series(u, prior))
         if series[0] == series[1] == 0:  # nothing is left to be gained, not even in the last digit
             return (bounds[0] if rows.any_right() else u), True, n_iter
         if series[0] == 0 or (u <= low and series[0] < 0) or (u >= high and series[0] > 0):
@@ -49,6 +50,17 @@ def search_nll(
         if left < tolerance:
             return u, True, n_iter
     return u, False, max_iter
+
+
+def _prior_series(u: float, prior: float) -> tuple[float, float, float, float]:
+    """Derivatives in ε at 0 of prior·(u − log(1 + ε))²: what `NLLRows.series` is for the NLL."""
+    return -2 * prior * u, 2 * prior * (1 + u), -prior * (6 + 4 * u), prior * (22 + 12 * u)
+
+
+def _add(
+    nll: tuple[float, float, float, float], prior: tuple[float, float, float, float]
+) -> tuple[float, float, float, float]:
+    return nll[0] + prior[0], nll[1] + prior[1], nll[2] + prior[2], nll[3] + prior[3]
 
 
 def _root(slope: float, k2: float, k3: float, k4: float) -> tuple[float, float]:

@@ -38,6 +38,9 @@ MIN_TEMPERATURE = 0.05
 MAX_TEMPERATURE = 100.0
 LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 
+#: λ of λ·(log T)² beside the summed losses of the rows, unless a setting says otherwise.
+PRIOR_STRENGTH = 0.1
+
 # From this many numbers on, a temperature is first sought in float32; of large inputs first on few rows.
 MEDIUM_ELEMENTS = 1 << 14
 WARM_START_ROWS = 1024
@@ -148,9 +151,14 @@ def newton(
 
 
 def nll_temperature(
-    logits: np.ndarray, labels: IntArray, sample_weight: FloatArray | None = None
+    logits: np.ndarray,
+    labels: IntArray,
+    sample_weight: FloatArray | None = None,
+    prior_strength: float = 0.0,
 ) -> Temperature:
-    """The temperature of least mean NLL, by the series of its slope in β.
+    """The temperature of least Σ NLL + prior_strength·(log T)², by the series of the slope in β.
+
+    Weights have mean 1 in that sum, so `prior_strength` counts rows.
 
     All but the smallest inputs take the first passes in float32 where it can hold them: its exponential
     is several times faster. Large ones begin at the optimum of a few rows. The last pass, and so the
@@ -165,6 +173,7 @@ def nll_temperature(
     3.0
     """
     weights = _relative(sample_weight, len(labels))
+    prior = prior_strength / len(labels)
     passes: list[tuple[type[np.floating[Any]], float]] = [(np.float64, EXACT)]
     if quick_type(logits) is np.float32:
         passes = [(np.float32, EXACT_FLOAT32)]
@@ -174,9 +183,9 @@ def nll_temperature(
     part = slice(None, None, len(labels) // WARM_START_ROWS or 1)
     if logits.size >= LARGE_ELEMENTS and part.step >= 4 and weights[part].any():
         few = logits[part], labels[part], _relative(weights[part], 0)
-        u, _, n_iter = search_nll(*few, u, passes[0][0], ROUGH, LOG_BOUNDS)
+        u, _, n_iter = search_nll(*few, u, passes[0][0], ROUGH, LOG_BOUNDS, prior)
     for dtype, tolerance in passes:
-        u, converged, n = search_nll(logits, labels, weights, u, dtype, tolerance, LOG_BOUNDS)
+        u, converged, n = search_nll(logits, labels, weights, u, dtype, tolerance, LOG_BOUNDS, prior)
         n_iter += n
     return Temperature(within_bounds(u), converged, n_iter)
 
@@ -237,24 +246,28 @@ def brier_curves(
 
 
 def brier_temperature(
-    logits: np.ndarray, labels: IntArray, sample_weight: FloatArray | None = None
+    logits: np.ndarray,
+    labels: IntArray,
+    sample_weight: FloatArray | None = None,
+    prior_strength: float = 0.0,
 ) -> Temperature:
-    """The temperature of least mean Brier score: the best cell of a grid, then Newton inside it."""
+    """The temperature of least Σ Brier + prior_strength·(log T)²: the best cell of a grid, then Newton."""
     weights = _relative(sample_weight, len(labels))
+    prior = prior_strength / len(labels)
     grid = temperature_grid(33)
     # the grid only has to find the right valley: for large inputs a part of the rows shows it
     part = slice(None, None, max(1, logits.size // KEEP_ELEMENTS))
     if not weights[part].any():
         part = slice(None)
     curve = brier_curves(logits[part], labels[part], weights[part], grid, np.zeros_like(labels[part]), 1)[0]
-    best = int(np.argmin(curve))
     u = np.log(grid)
+    best = int(np.argmin(curve / weights[part].sum() + prior * u**2))
     low, high = u[max(best - 1, 0)], u[min(best + 1, len(u) - 1)]
     rows = ShiftedRows(logits)
 
     def derivatives(point: FloatArray) -> tuple[FloatArray, FloatArray]:
         beta = np.exp(-point[0])
-        slope = curvature = 0.0
+        slope, curvature = 2 * prior * float(point[0]), 2 * prior
         for block, shifted in rows:
             _, first, second = loss_terms(shifted, labels[block], beta, "brier")
             slope += float(weights[block] @ first)

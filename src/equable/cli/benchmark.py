@@ -273,6 +273,7 @@ def _summary(run: Path) -> dict[str, Any]:
     metrics = ("accuracy", "nll", "average_ece", "delta_last_ece", "max_delta_ece")
     table = {
         method: {name: found._asdict() for name in metrics if (found := results.metric(method, name))}
+        | {"seeds_at_bound": results.seeds_at_bound(method)}
         for method in results.methods
     }
     return {"seeds": results.seeds, "tasks": results.last_task + 1, "methods": table}

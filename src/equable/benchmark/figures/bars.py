@@ -68,7 +68,8 @@ def draw_ablation(run: Results, name: str) -> Figure:
             label=run.label(method),
         )
         axes.set_xticks(list(values))
-    printed = {s: p for s in values if (p := paper.printed_ablation(name, run.paper, s)) is not None}
+    found = {s: paper.printed_ablation(name, run.paper, s, run.backbone) for s in values}
+    printed = {s: p for s, p in found.items() if p is not None}
     if printed:
         means, stds = zip(*printed.values(), strict=True)
         axes.errorbar(

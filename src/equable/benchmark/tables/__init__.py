@@ -69,5 +69,5 @@ def terminal_table(run: Path | Results) -> RichTable:
         for section in table.sections
     )
     accuracy = f"Accuracy {table.sections[0].rows[0].cells[0].text} %. * is the best of the ranked methods."
-    notes = (table.notes[0], accuracy)
+    notes = tuple(note for note in (table.notes[0], accuracy, table.sections[0].note) if note)
     return rich_table(replace(table, columns=table.columns[1:], sections=sections, notes=notes))

@@ -36,8 +36,8 @@ def _seconds(seconds: Mapping[str, float], part: str) -> float:
 
 def runtime_table(results: Results) -> Table:
     """Seconds of the calibration phases of all tasks together, the paper's total beside ours."""
-    printed = {m: paper.printed_seconds(results.paper, m) for m in results.ranked}
-    beside = (Column("paper", "Paper's total", "s"),) if any(printed.values()) else ()
+    printed = {m: paper.printed_seconds(results.paper, m, results.backbone) for m in results.ranked}
+    beside = (Column("paper", f"Paper's total{_apart(results)}", "s"),) if any(printed.values()) else ()
 
     def row(method: str) -> Row:
         cells = [cell(c, summed_seconds(results, method, c.key)) for c in RUNTIME]
@@ -58,6 +58,12 @@ def runtime_table(results: Results) -> Table:
         (Section("", rows),),
         (note,),
     )
+
+
+def _apart(results: Results) -> str:
+    """The settings in which the run differs from the paper's, behind the head of the paper's column."""
+    apart = paper.settings_apart(results.config, results.environment, results.seeds)
+    return f" (here {'; '.join(apart)})" if apart else ""
 
 
 ABLATION_TITLES = {
@@ -111,10 +117,10 @@ def ablation_table(results: Results, name: str) -> Table:
     """One setting of DATS varied, everything else as it was; the paper's average ECE beside it."""
     columns = tuple(Column(c.key, c.label, c.unit, c.digits, c.scale, c.signed) for c in METRICS)
     settings = ablation_values(results, name, "average_ece")
-    beside = any(paper.printed_ablation(name, results.paper, s) for s in settings)
+    beside = any(paper.printed_ablation(name, results.paper, s, results.backbone) for s in settings)
     sections = [_ablation_section(results, name, m, columns, beside) for m in ablation_methods(results, name)]
     if beside:
-        columns = (*columns, Column("paper", "Average ECE, paper", "%"))
+        columns = (*columns, Column("paper", f"Average ECE, paper{_apart(results)}", "%"))
     draws = len({r["draw"] for r in results.ablations if r["ablation"] == name})
     notes = (f"Each seed is the mean of {draws} draws of the calibration buffer.",) if draws > 1 else ()
     return Table(
@@ -129,7 +135,9 @@ def _ablation_section(
     rows = []
     for setting in values["average_ece"]:
         cells = [cell(c, values[c.key].get(setting)) for c in columns]
-        printed = paper.printed_ablation(name, results.paper, setting) if method == "dats" else None
+        printed = None
+        if method == "dats":
+            printed = paper.printed_ablation(name, results.paper, setting, results.backbone)
         rows.append(Row(setting_name(setting), (*cells, *((paper_cell(printed),) if beside else ()))))
     title = "" if method == "dats" else f"{results.label(method)} on the same rows"
     return Section(title, tuple(rows))

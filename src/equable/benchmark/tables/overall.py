@@ -33,6 +33,8 @@ MAX_DELTA = percent(
 MAIN = (ACCURACY, NLL, AVERAGE_ECE, DELTA_LAST, MAX_DELTA)
 CHANGES = ("delta_last_ece", "max_delta_ece")
 
+#: Behind the label of a method that has a temperature at a bound.
+AT_BOUND = " ‡"
 BOUNDS_NOTE = "Bounds know what no method may know (task labels, test labels); they are not ranked."
 VARIANTS_NOTE = "Variants are other settings of the methods above; they are not ranked."
 
@@ -42,16 +44,31 @@ def method_sections(
 ) -> tuple[Section, ...]:
     """Methods, variants and bounds, each under its own heading; the noise floor last among the bounds."""
     others = [m for m in results.methods if m not in results.ranked]
-    bounds = [_row(results, m, cells) for m in others if results.method(m).bound]
+    oracles = [m for m in others if results.method(m).bound]
+    variants = [m for m in others if m not in oracles]
+    bounds = [_row(results, m, cells) for m in oracles]
     if floor:
         note = "the ECE that a perfectly calibrated model would show on so few rows"
         bounds.append(Row("Noise floor", tuple(floor), note))
-    variants = tuple(_row(results, m, cells) for m in others if not results.method(m).bound)
+    ranked = tuple(_row(results, m, cells) for m in results.ranked)
+    rest = tuple(_row(results, m, cells) for m in variants)
+    variants_note = VARIANTS_NOTE + _lacking(results, others)
     return (
-        Section("", tuple(_row(results, m, cells) for m in results.ranked), ranked=True),
-        Section("Variants, not ranked", variants, note=VARIANTS_NOTE + _lacking(results, others)),
-        Section("Bounds, not ranked", tuple(bounds), note=BOUNDS_NOTE),
+        Section("", ranked, ranked=True, note=bound_note(results, results.ranked)),
+        Section("Variants, not ranked", rest, note=_joined(variants_note, bound_note(results, variants))),
+        Section("Bounds, not ranked", tuple(bounds), note=_joined(BOUNDS_NOTE, bound_note(results, oracles))),
     )
+
+
+def bound_note(results: Results, methods: Sequence[str]) -> str:
+    """Which of these methods have a temperature at a bound, and in how many seeds; "" where none has."""
+    found = {m: n for m in methods if (n := results.seeds_at_bound(m))}
+    named = ", ".join(f"{results.label(m)} in {n} of {len(results.at(m))} seeds" for m, n in found.items())
+    return f"‡ A temperature ended at its bound, 0.05 or 100: {named}." if found else ""
+
+
+def _joined(*notes: str) -> str:
+    return " ".join(note for note in notes if note)
 
 
 def _lacking(results: Results, methods: Sequence[str]) -> str:
@@ -62,7 +79,8 @@ def _lacking(results: Results, methods: Sequence[str]) -> str:
 def _row(results: Results, method: str, cells: Callable[[str], tuple[Cell, ...]]) -> Row:
     known, n = results.method(method), len(results.at(method))
     part = "" if n == len(results.seeds) else f" ({n} of {len(results.seeds)} seeds)"
-    return Row(known.label + part, cells(method), known.note)
+    mark = AT_BOUND if results.seeds_at_bound(method) else ""
+    return Row(known.label + mark + part, cells(method), known.note)
 
 
 def seeds_note(results: Results) -> str:
@@ -128,19 +146,26 @@ def intervals_table(results: Results) -> Table | None:
     return Table("intervals", results.title, "95 % intervals", "Method", INTERVALS, sections, notes)
 
 
-SIDES = ("ours", "paper")
+REDUCED = "reduced"
 
 
 def paper_table(results: Results) -> Table | None:
-    """Ours beside the paper's numbers; None where the run is none of the paper's."""
+    """Ours beside the paper's numbers; None where the run is none of the paper's.
+
+    A run whose settings differ from the paper's is reduced, and the title lists them.
+    """
     if not (paper.is_paper_preset(results.paper, results.backbone) and results.is_finished):
         return None
-    columns = [Column(f"{c.key}_{side}", side, group=c.short) for c in MAIN for side in SIDES]
+    apart = paper.settings_apart(results.config, results.environment, results.seeds)
+    sides = {"ours": f"ours, {REDUCED}" if apart else "ours", "paper": "paper"}
+    columns = [Column(f"{c.key}_{key}", side, group=c.short) for c in MAIN for key, side in sides.items()]
+    title = f"Ours ({REDUCED}: {'; '.join(apart)}) and the paper's" if apart else "Ours and the paper's"
 
     def row(method: str) -> Row:
         printed = [paper.printed_score(results.paper, method, c.key, results.backbone) for c in MAIN]
         pairs = zip(_main_cells(results, method), map(paper_cell, printed), strict=True)
-        return Row(results.label(method), tuple(one for pair in pairs for one in pair))
+        mark = AT_BOUND if results.seeds_at_bound(method) else ""
+        return Row(results.label(method) + mark, tuple(one for pair in pairs for one in pair))
 
     rows = tuple(row(m) for m in results.ranked)
     misprints = [
@@ -149,7 +174,5 @@ def paper_table(results: Results) -> Table | None:
         if key[:2] == (results.backbone, results.paper)
     ]
     note = "The paper: mean ± standard deviation over three seeds; maxΔECE is drawn there, never printed."
-    sections = (Section("", rows),)
-    return Table(
-        "paper", results.title, "Ours and the paper's", "Method", tuple(columns), sections, (note, *misprints)
-    )
+    sections = (Section("", rows, note=bound_note(results, results.ranked)),)
+    return Table("paper", results.title, title, "Method", tuple(columns), sections, (note, *misprints))
