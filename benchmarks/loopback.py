@@ -1,15 +1,19 @@
-"""A Dask scheduler and its workers on this machine's loopback, each a process that can be killed."""
+"""A Dask scheduler and its workers on this machine's loopback, each a process that can be killed.
+
+Run as a program it is the watcher of `ending_together`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +38,63 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def new_mark() -> str:
+    """The name of an environment variable that nobody else has; children inherit it."""
+    return f"ENDS_WITH_{os.getpid()}_{secrets.token_hex(8)}"
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Living processes that were started with this environment variable."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # gone, a zombie, or another user's
+            if mark in process.environ():
+                found.append(process)
+    return found
+
+
+def end_all(mark: str, seconds: float = 10.0) -> None:
+    """Kill all processes that have the mark: stopped ones too, and those that have lost their parents."""
+    end = time.monotonic() + seconds
+    while (found := marked(mark)) and time.monotonic() < end:
+        for process in found:
+            with suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.02)
+
+
+@contextmanager
+def ending_together() -> Iterator[str]:
+    """A mark whose processes end with the block, or with this process, whatever ends it.
+
+    A watcher in a session of its own waits for the end of a pipe that this process alone holds open.
+    """
+    mark = new_mark()
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.loopback", mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    try:
+        yield mark
+    finally:
+        watcher.communicate()
+
+
 class Cluster:
     """Processes of ``dask scheduler`` and ``dask worker``; their modules are found in `paths`."""
 
     def __init__(self, folder: Path, paths: Sequence[Path] = (), **environment: str) -> None:
-        self.folder, self.n_started = folder, 0
+        self.folder, self.n_started, self.mark = folder, 0, new_mark()
         folder.mkdir(parents=True, exist_ok=True)
+        known = filter(None, [os.environ.get("PYTHONPATH")])  # or they would test another copy of equable
         self.environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT))),
+            self.mark: "1",
+            "PYTHONPATH": os.pathsep.join([*map(str, (*paths, ROOT)), *known]),
             "OMP_NUM_THREADS": "1",
             "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
             **environment,
@@ -97,7 +149,7 @@ class Cluster:
     def cells(self) -> list[psutil.Process]:
         """Processes of cells that are more than a record of their end."""
         found = []
-        for process in self.family():
+        for process in marked(self.mark):
             with suppress(psutil.NoSuchProcess):  # zombies too
                 if "equable.benchmark.cell_process" in process.cmdline():
                     found.append(process)
@@ -115,12 +167,14 @@ class Cluster:
             )
 
     def close(self) -> None:
-        """Kill what is left, children included."""
-        for process in self.family():
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        """Kill all that was started in this environment."""
+        end_all(self.mark)
         for process in (self.scheduler, *self.workers):
             if process is not None:
-                process.kill()
                 process.wait()
         self.scheduler, self.workers = None, []
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    end_all(sys.argv[1])

@@ -104,10 +104,11 @@ def soak(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Run the cells and count; a worker is killed every 5–10 s, or after so many cells were begun."""
-    cluster = Cluster(folder / "cluster").ready(WORKERS)
+    cluster = Cluster(folder / "cluster")
     killer = Killer(cluster, cells_begin(folder / "run", kill_after) if kill_after else seconds_pass)
-    begin = time.monotonic()
     try:
+        cluster.ready(WORKERS)
+        begin = time.monotonic()
         with hold([folder / "run"]) as lease:
             work = [
                 Cell(str(folder / "run"), seed, lease.token, tries=TRIES, work="benchmarks.soak:nap")

@@ -1,11 +1,14 @@
 """Settings: every preset holds the paper's values, and nothing impossible gets past."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from equable.benchmark import paper
 from equable.benchmark.config import PRESETS, check_classes, load_config, parse_seeds, read_config
+from equable.benchmark.run_data import scenario_of
 from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
 from equable.errors import ConfigError
 from equable.scenarios.datasets import DATASETS
@@ -51,8 +54,23 @@ def test_presets_hold_the_papers_values(preset):
     assert config.scenario.order == ("size" if medical else "random")
 
 
-def test_skinlesions_come_in_tasks_of_three_two_and_two():
-    assert load_config("skinlesions").scenario.tasks == [3, 2, 2]
+@pytest.mark.parametrize(
+    ("preset", "training_rows", "tasks"),
+    [
+        ("skinlesions", [228, 359, 769, 80, 779, 4693, 99], [{5, 4, 2}, {1, 0}, {6, 3}]),
+        ("bloodcell", [852, 2181, 1085, 2026, 849, 993, 2330, 1643], [{6, 1}, {3, 7}, {2, 5}, {0, 4}]),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_medical_classes_come_by_their_training_rows(preset, training_rows, tasks, seed):
+    """Each class has 5000 rows, so that all of them together would tell nothing of the order."""
+    n_classes = len(training_rows)
+    split = np.concatenate([[0] * n + [1] * 10 + [2] * (4990 - n) for n in training_rows])
+    data = SimpleNamespace(name=preset, labels=np.repeat(np.arange(n_classes), 5000), split=split)
+    scenario = scenario_of(load_config(preset), data, seed)
+    assert [{scenario.order[c] for c in task.classes} for task in scenario] == tasks
+    rows = [sum(training_rows[c] for c in classes) for classes in tasks]
+    assert [len(task.train) for task in scenario] == rows
 
 
 def test_tinyimagenet_has_a_calibration_buffer_of_the_memorys_size():

@@ -1,18 +1,16 @@
 """Faults, on a real scheduler with two workers: afterwards every number is as if nothing had happened."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
-from benchmarks.loopback import Cluster, kill, until
+from benchmarks.loopback import kill, until
 from benchmarks.soak import soak
 
 from equable.benchmark.cells import Cell
@@ -24,22 +22,10 @@ from equable.benchmark.tables.overall import main_table
 from equable.benchmark.tables.render import csv_text
 from equable.training.replay import TaskTrainer
 from planted_cells import SETTINGS, tiny_config, tiny_data, train
+from planted_cluster import finish
 
 pytest.importorskip("torch")
 pytest.importorskip("distributed")
-
-TESTS = Path(__file__).parents[1]
-# Moves time.time of a process by the seconds that the file named in JUMP holds.
-JUMPING_CLOCK = """import os, time
-_time, _path = time.time, os.environ.get("JUMP", "")
-def jumping():
-    try:
-        with open(_path) as file:
-            return _time() + float(file.read() or 0)
-    except OSError:
-        return _time()
-time.time = jumping
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,42 +40,6 @@ def undisturbed(config, tmp_path_factory):
     for seed in config.seeds:
         train(Cell(str(folder.path), seed, run="", settings=config.model_dump_json()))
     return folder.path
-
-
-@pytest.fixture(scope="module")
-def living(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cluster")
-    (folder / "sitecustomize.py").write_text(JUMPING_CLOCK, encoding="utf-8")
-    cluster = Cluster(folder, [TESTS, folder], JUMP=str(folder / "clock"))
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture
-def cluster(living):
-    """A scheduler and two workers with nannies."""
-    (living.folder / "clock").unlink(missing_ok=True)
-    return living.ready(2)
-
-
-def drive(folder, config, address, work="train", seeds="0,1", **options):
-    """A driver that runs the cells of a folder on a cluster, or here without address."""
-    command = [sys.executable, str(TESTS / "planted_cells.py"), str(folder), address or "", work, seeds]
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*command, config.model_dump_json()],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        **options,
-    )
-
-
-def finish(driver):
-    said, complaint = driver.communicate(timeout=200)
-    assert driver.returncode == 0, complaint
-    return {int(seed): outcome for seed, outcome in json.loads(said).items()}
 
 
 def timeless(value):
@@ -147,9 +97,9 @@ def attendant(folder, seed):
 def test_kill_9_of_a_worker_in_the_middle_of_a_task(tmp_path, cluster, config, undisturbed):
     folder = tmp_path / "run"
     with held(folder):
-        driver = drive(folder, config, cluster.address)
+        driver = cluster.drive(folder, config)
         until(lambda: list(folder.glob("seed-0/task-*/epoch.safetensors")), driver)
-        second = drive(folder, config, cluster.address)  # a second run is refused, and does no harm
+        second = cluster.drive(folder, config)  # a second run is refused, and does no harm
         assert "must be free" in second.communicate(timeout=120)[1]
         assert second.returncode != 0
         worker, kept = attendant(folder, 0), finished_pieces(folder)
@@ -163,7 +113,7 @@ def test_kill_9_of_a_worker_in_the_middle_of_a_task(tmp_path, cluster, config, u
 def test_a_lost_node(tmp_path, cluster, config, undisturbed):
     """Nanny, worker and cell die at once, and nobody comes back."""
     folder = paused(tmp_path / "run")
-    driver = drive(folder, config, cluster.address)
+    driver = cluster.drive(folder, config)
     # both are trained, none is scored
     until(lambda: all((folder / f"seed-{seed}/task-1/done.json").exists() for seed in (0, 1)), driver)
     kept, worker = finished_pieces(folder), attendant(folder, 1)
@@ -178,7 +128,7 @@ def test_a_lost_node(tmp_path, cluster, config, undisturbed):
 
 def test_the_scheduler_dies_and_the_run_is_started_again(tmp_path, cluster, config, undisturbed):
     folder = paused(tmp_path / "run")
-    driver = drive(folder, config, cluster.address, seeds="0")
+    driver = cluster.drive(folder, config, seeds="0")
     until(lambda: (folder / "seed-0/task-1/done.json").exists(), driver)
     kept, first = finished_pieces(folder), cluster.address
     cluster.scheduler.kill()
@@ -189,7 +139,7 @@ def test_the_scheduler_dies_and_the_run_is_started_again(tmp_path, cluster, conf
     until(lambda: not journal(folder, 0).is_claimed())  # the cell does not work on alone
     folder.with_suffix(".pause").unlink()
     cluster.ready(2)
-    assert finish(drive(folder, config, cluster.address, seeds="0"))[0]["state"] == "done"
+    assert finish(cluster.drive(folder, config, seeds="0"))[0]["state"] == "done"
     assert_undisturbed(folder, undisturbed, kept, [0])
 
 
@@ -218,14 +168,14 @@ def test_a_full_disk(tmp_path, cluster, config, undisturbed):
     """The cell fails and says so; with room again, the same command finishes it."""
     folder = tmp_path / "disk" / "run"
     with shortage(tmp_path / "disk", cluster) as (reason, make_room):
-        outcome = finish(drive(folder, config, cluster.address, seeds="0"))[0]
+        outcome = finish(cluster.drive(folder, config, seeds="0"))[0]
         assert outcome["state"] == "failed"
         assert reason in outcome["error"]
         assert [cell.state for cell in status(folder)] == ["failed"]
         assert not list(folder.rglob("*.part"))
         make_room()
         kept = finished_pieces(folder)
-        assert finish(drive(folder, config, cluster.address, seeds="0"))[0]["state"] == "done"
+        assert finish(cluster.drive(folder, config, seeds="0"))[0]["state"] == "done"
         assert_undisturbed(folder, undisturbed, kept, [0])
 
 
@@ -254,12 +204,7 @@ def test_ctrl_c_stops_the_cells_of_a_cluster_and_leaves_its_workers(tmp_path, cl
     folder, long = tmp_path / "run", ("training.max_epochs=5000", "training.patience=5000")
     words = [word for text in (*SETTINGS, *long) for word in ("--set", text)]
     command = ["run", "digits", "--data", config.data.source, "--dask", cluster.address, "--out", str(folder)]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "equable.cli", *command, "--seeds", "0,1", *words],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    driver = cluster.start([sys.executable, "-m", "equable.cli", *command, "--seeds", "0,1", *words])
     until(lambda: len(list(folder.glob("seed-*/task-0/epoch.safetensors"))) == 2, driver)
     assert [cell.state for cell in status(folder)] == ["running", "running"]
     driver.send_signal(signal.SIGINT)
@@ -310,7 +255,7 @@ def test_damaged_files(tmp_path, cluster, config, undisturbed):
     kept = finished_pieces(folder)
     for name, damage in DAMAGED.items():
         damage(folder / name)
-    finish(drive(folder, config, cluster.address))
+    finish(cluster.drive(folder, config))
     # A task whose done.json is damaged has nobody who vouches for its files: all of them are made again.
     unsure = [folder / "seed-0/task-0", folder / "seed-1/task-1"]
     whole = {
@@ -345,7 +290,7 @@ def test_the_clock_jumps(tmp_path, cluster, config, undisturbed):
     """A day ahead and two days back, for scheduler, workers and cells, while they work."""
     folder = paused(tmp_path / "run")
     with held(folder):
-        driver = drive(folder, config, cluster.address, seeds="0")
+        driver = cluster.drive(folder, config, seeds="0")
         until(lambda: list(folder.glob("seed-0/task-0/*.safetensors")), driver)
         (cluster.folder / "clock").write_text("86400")
     until(lambda: (folder / "seed-0/task-1/done.json").exists(), driver)
@@ -359,7 +304,7 @@ def test_the_clock_jumps(tmp_path, cluster, config, undisturbed):
 def test_a_result_written_twice(tmp_path, cluster, config, undisturbed):
     """A process that was taken for dead wakes beside its successor, and both come to their end."""
     folder = paused(tmp_path / "run")
-    driver = drive(folder, config, cluster.address, seeds="0")
+    driver = cluster.drive(folder, config, seeds="0")
     until(lambda: (folder / "seed-0/task-1/done.json").exists(), driver)
     kept, worker = finished_pieces(folder), psutil.Process(attendant(folder, 0))
     (first,) = cluster.cells()
@@ -374,7 +319,7 @@ def test_a_result_written_twice(tmp_path, cluster, config, undisturbed):
 
 def test_a_cell_that_always_crashes_is_given_up_and_blocks_nobody(tmp_path, cluster, config):
     folder = tmp_path / "run"
-    outcomes = finish(drive(folder, config, cluster.address, work="crash", seeds="0,1,2,3,4,5,6"))
+    outcomes = finish(cluster.drive(folder, config, work="crash", seeds="0,1,2,3,4,5,6"))
     states = [outcomes[seed]["state"] for seed in range(7)]
     assert states == ["given up", "given up", "failed", *["done"] * 4]
     assert [outcomes[seed]["deaths"] for seed in (0, 1, 2)] == [3, 3, 0]

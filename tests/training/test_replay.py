@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from equable.errors import ConfigError
+from equable.scenarios import make_scenario
 from equable.training import winograd
 from equable.training.images import Images
 from equable.training.networks import SlimResNet18, build_network
@@ -134,26 +135,82 @@ def test_loss_is_the_cross_entropy_over_seen_classes(make_trainer, scenario):
     assert moved.tolist() == [True] * 5 + [False], "a class not yet seen gets no gradient"
 
 
-@pytest.mark.parametrize("rule", ["balanced", "current"])
-def test_scores_by_hand(make_trainer, scenario, rule):
-    trainer = make_trainer(early_stopping=rule)
-    trainer.network.eval()
+class Told(nn.Module):
+    """Names the class that the brightness of an image tells, whatever the weights learn."""
 
-    def hits(rows):
-        with torch.no_grad():
-            logits = trainer.network(trainer.images.batch(torch.from_numpy(rows)))[0][:, :5]
-        return logits.argmax(1).numpy() == scenario.labels[rows]
+    def __init__(self, images):
+        super().__init__()
+        self.images, self.head = images, nn.Linear(4, 4)
+        nn.init.eye_(self.head.weight)
 
-    validation, memory = scenario[1].validation, scenario[0].train[:10]
-    per_class = [
-        hits(rows[scenario.labels[rows] == c]).mean()
-        for rows in (memory, validation)
-        for c in np.unique(scenario.labels[rows])
+    def features(self, x):
+        return F.one_hot(pixels_of(x, self.images).flatten().long(), 4).float()
+
+
+def pixels_of(x, images):
+    """The (n, H, W) pixels that a batch of grey images was made of."""
+    return (x.detach() * float(images.std[0]) + float(images.mean[0])).round()[:, 0]
+
+
+#: Part → class → (rows, rows that are named right); the first task's validation and test rows do not matter.
+PLANTED = {
+    "train": {0: (4, 1), 1: (1, 1), 2: (4, 1), 3: (4, 1)},
+    "validation": {0: (3, 3), 1: (3, 3), 2: (2, 1), 3: (8, 6)},
+    "test": {0: (2, 2), 1: (2, 2), 2: (2, 2), 3: (4, 0)},
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "score"), [("current", 7 / 10), ("balanced", (1 / 4 + 1 + 1 / 2 + 6 / 8) / 4)]
+)
+def test_the_score_is_that_of_validation_rows_and_memory(rule, score):
+    """On training rows the current task would have 2/8, on test rows 2/6; the balanced means differ, too."""
+    table = [
+        (part, c, c if row < right else (c + 1) % 4)
+        for part, classes in enumerate(PLANTED.values())
+        for c, (rows, right) in classes.items()
+        for row in range(rows)
     ]
-    current, on_memory, score = trainer._scores()
-    assert current == pytest.approx(hits(validation).mean())
-    assert on_memory == pytest.approx(hits(memory).mean())
-    assert score == pytest.approx(np.mean(per_class) if rule == "balanced" else current)
+    split, labels, named = np.array(table).T
+    scenario = make_scenario(labels, split, order=range(4), tasks=2)
+    images = Images(named.astype(np.uint8).reshape(-1, 1, 1, 1), scenario[0].train)
+    settings = replace(SETTINGS, early_stopping=rule, learning_rate=1e-6, max_epochs=1)
+    found = train_task(Told(images), images, scenario, 1, scenario[0].train, settings, seed=0).epochs[0]
+    assert (found.current_accuracy, found.memory_accuracy) == pytest.approx((7 / 10, 2 / 5))
+    assert found.score == pytest.approx(score)
+
+
+class Recording(nn.Module):
+    """Keeps the images it is shown, by mode."""
+
+    def __init__(self, images):
+        super().__init__()
+        self.images, self.head = images, nn.Linear(36, 4)
+        self.shown = {True: set(), False: set()}
+
+    def features(self, x):
+        self.shown[self.training] |= {image.numpy().tobytes() for image in pixels_of(x, self.images)}
+        return x.flatten(1)
+
+
+@pytest.mark.parametrize(("augmentation", "n_forms"), [("none", 1), ("flips", 4), ("flip_crop", 2 * 9 * 9)])
+def test_training_sees_every_form_of_an_image_and_early_stopping_the_image_itself(augmentation, n_forms):
+    """All rows are one image without symmetries, so that its forms can be listed."""
+    image = np.arange(1, 37, dtype=np.float32).reshape(6, 6)
+    padded = [np.pad(side, 4) for side in (image, image[:, ::-1])]
+    forms = {
+        "none": [image],
+        "flips": [image, image[::-1], image[:, ::-1], image[::-1, ::-1]],
+        "flip_crop": [side[i : i + 6, j : j + 6] for side in padded for i in range(9) for j in range(9)],
+    }[augmentation]
+    scenario = make_scenario(np.repeat(np.arange(4), 60), tasks=2)
+    images = Images(np.repeat(image.astype(np.uint8)[None, :, :, None], 240, axis=0), scenario[0].train)
+    network = Recording(images)
+    settings = replace(SETTINGS, augmentation=augmentation, max_epochs=10, learning_rate=1e-6)
+    train_task(network, images, scenario, 1, scenario[0].train, settings, seed=0)
+    assert len(network.shown[True]) == n_forms
+    assert network.shown[True] == {form.tobytes() for form in forms}
+    assert network.shown[False] == {image.tobytes()}
 
 
 def epoch(score):
