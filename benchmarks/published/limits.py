@@ -58,17 +58,14 @@ def draw_few(runs: Runs) -> Figure:
     for axes, run in zip(panels, runs, strict=True):
         for method, label in COMPARED.items():
             found = [few_value(run, method, count) for count in ROWS_A_CLASS]
-            style = look(method)
             axes.errorbar(
                 ROWS_A_CLASS,
                 [100 * v.mean for v in found if v],
                 yerr=[100 * v.std for v in found if v] if len(run.extras) > 1 else None,
-                color=style.color,
-                marker=style.marker,
-                linestyle=style.line,
                 capsize=2.5,
                 elinewidth=1,
                 label=label,
+                **look(method).options(),
             )
         axes.set_xscale("log")
         axes.set_xticks(ROWS_A_CLASS, [str(count) for count in ROWS_A_CLASS])
@@ -162,14 +159,11 @@ def draw_mixed(runs: Runs) -> Figure:
     for axes, run in zip(panels, runs, strict=True):
         for method, label in COMPARED.items():
             values = [arrival_value(run.results, method, way) for way in MIXED]
-            style = look(method)
             axes.plot(
                 range(len(MIXED)),
                 [100 * v.mean for v in values if v],
-                color=style.color,
-                marker=style.marker,
-                linestyle=style.line,
                 label=label,
+                **look(method).options(),
             )
         axes.set_xticks(
             range(len(MIXED)), ["one task,\nwhole set", "shuffled,\n8", "shuffled,\n32", "shuffled,\n128"]

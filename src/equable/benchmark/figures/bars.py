@@ -55,17 +55,14 @@ def draw_ablation(run: Results, name: str) -> Figure:
     for method in ablation_methods(run, name):
         values = ablation_values(run, name, "average_ece", method)
         mean, error = _percent(values)
-        color, marker, line = look(method)
         axes.errorbar(
             list(values),
             mean,
             yerr=error,
-            color=color,
-            marker=marker,
-            linestyle=line,
             capsize=2.5,
             elinewidth=1,
             label=run.label(method),
+            **look(method).options(),
         )
         axes.set_xticks(list(values))
     found = {s: paper.printed_ablation(name, run.paper, s, run.backbone) for s in values}

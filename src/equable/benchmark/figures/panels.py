@@ -10,14 +10,14 @@ import numpy as np
 from equable.arrays import FloatArray
 from equable.benchmark.figures.style import (
     BLUE,
+    BROWN,
     GREEN,
     INK,
+    LAVENDER,
     LOOKS,
     MUTED,
-    ORANGE,
     PAPER,
     PURPLE,
-    SKY,
     VERMILION,
     Look,
     new_figure,
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+COLORS = (BLUE, VERMILION, GREEN, PURPLE, BROWN, LAVENDER, INK)
 SPARE = [
     Look(color, marker, line)
     for line, markers in (("-", "odP"), ("--", "s^v"), ("-.", "X<>"))
-    for color, marker in zip((BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK), markers * 3, strict=False)
+    for color, marker in zip(COLORS, markers * 3, strict=False)
 ]
 COLUMNS = 3
 SHARES = np.linspace(0.1, 1.0, 46)  # of fewer rows the error is noise
@@ -128,9 +129,7 @@ def draw_referral_panels(
         axes.set_title(title, fontweight="bold" if title == titles[-1] else None)
         axes.axhline(5, color=MUTED, linewidth=0.8, linestyle=":")
         for (label, errors), look in zip(methods.items(), looks, strict=True):
-            axes.plot(
-                100 * (1 - SHARES), 100 * errors[index], color=look.color, linestyle=look.line, label=label
-            )
+            axes.plot(100 * (1 - SHARES), 100 * errors[index], label=label, **look.options(marker=""))
         axes.set_xticks([0, 50, 100])
         axes.grid(axis="y")
     panels[0].set_ylim(bottom=0)  # of all of them, and only when all are drawn: it ends the autoscaling
@@ -171,4 +170,4 @@ def draw_temperatures(
 def _draw_quantiles(axes: Axes, x: FloatArray, found: FloatArray, label: str, look: Look) -> None:
     axes.vlines(x, found[:, 0], found[:, 4], color=look.color, linewidth=1)
     axes.vlines(x, found[:, 1], found[:, 3], color=look.color, linewidth=4, alpha=0.5)
-    axes.plot(x, found[:, 2], color=look.color, marker=look.marker, linestyle=look.line, label=label)
+    axes.plot(x, found[:, 2], label=label, **look.options())

@@ -71,8 +71,7 @@ def draw_regimes(run: Results) -> Figure:
         ways = [way for way in arrivals(run) if way[0] == regime]
         stream = [way for way in arrivals(run) if way[0] == "stream"] if regime == "drift" else []
         for method in flat:
-            color, _, line = look(method)
-            panel.axhline(highest(run, method), color=color, linestyle=line, label=run.label(method))
+            panel.axhline(highest(run, method), label=run.label(method), **look(method).options(marker=""))
         for place, method in enumerate(aware):
             dodge = 0.09 * (place - (len(aware) - 1) / 2)
             _draw_line(panel, run, method, ways, dodge)
@@ -96,17 +95,14 @@ def _draw_line(
     values = [value for value in found if value is not None]
     if not values:
         return
-    color, marker, line = look(method)
+    hollow = {"linestyle": "none", "markerfacecolor": PAPER} if alone else {}
     axes.errorbar(
         [start + place for place in range(len(values))],
         [100 * value.mean for value in values],
         yerr=[100 * value.std for value in values] if max(value.n for value in values) > 1 else None,
-        color=color,
-        marker=marker,
-        markerfacecolor=PAPER if alone else color,
-        linestyle="none" if alone else line,
         elinewidth=0.7,
         label="_" if alone else run.label(method),
+        **look(method).options(**hollow),
     )
 
 

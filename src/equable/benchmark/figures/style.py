@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2328", "#6b7280", "#dfe3e8"
 # Okabe and Ito's colours: told apart by every kind of colour vision.
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
+BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+ORANGE, SKY = "#e69f00", "#56b4e9"  # of the same, too pale for lines on white: for areas
+# More for lines: at least 3:1 against the ground, chosen by computation to be far from one another and from
+# those above, as people see them who confuse red and green, or blue and yellow.
+INDIGO, TEAL, LAVENDER, BROWN = "#2a14b4", "#17626a", "#9b71f9", "#8b5507"
+WINE, OLIVE, VIOLET, FOREST = "#672343", "#544b0c", "#7711de", "#0c3e0e"
+CRIMSON, TAN, BRICK, SLATE = "#ba0c58", "#a67b4c", "#b71d13", "#3a494c"
 #: Light → dark.
 DARK = {
     PAPER: "#14171c",
@@ -31,40 +37,77 @@ DARK = {
     BLUE: "#4ba3e3",
     VERMILION: "#f58a4b",
     GREEN: "#33c79b",
-    PURPLE: "#e09bc4",
+    PURPLE: "#ffb8dc",
     ORANGE: "#f2b43c",
     SKY: "#8acdf5",
+    INDIGO: "#4a68ff",
+    TEAL: "#7fdcf0",
+    LAVENDER: "#b8a4ff",
+    BROWN: "#e6b422",
+    WINE: "#b04f7c",
+    OLIVE: "#858a2c",
+    VIOLET: "#9556e0",
+    FOREST: "#a7f29b",
+    CRIMSON: "#ff3f95",
+    TAN: "#b98a62",
+    BRICK: "#e0443a",
+    SLATE: "#4f9096",
 }
 
 WIDTH = 4.8  # inches: at a phone's width letters keep their size
 PNG_DPI = 200
+LINE_WIDTH, MARKER_SIZE = 1.6, 5.0  # points
 
 
 class Look(NamedTuple):
     """Colour, marker and line of a method: never colour alone."""
 
     color: str
-    marker: str
+    marker: str | tuple[int, int, int]
     line: str
+    width: float = LINE_WIDTH
+    size: float = MARKER_SIZE
+
+    def options(self, **changes: Any) -> dict[str, Any]:
+        """The same as ``plot`` and ``errorbar`` take it, some of it changed."""
+        return {
+            "color": self.color,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "linewidth": self.width,
+            "markersize": self.size,
+            **changes,
+        }
 
 
+FOUR_POINTED = (4, 1, 0)  # a star, as matplotlib spells it
+#: No two share a colour, no two a marker. TaskMix is what we recommend and is drawn stronger.
 LOOKS = {
-    "uncalibrated": Look(MUTED, "s", ":"),
-    "ts": Look(SKY, "v", "--"),
-    "ets": Look(SKY, "^", "-."),
-    "pts": Look(SKY, "<", ":"),
+    "uncalibrated": Look(MUTED, "8", ":"),
+    "ts": Look(INDIGO, "v", "--"),
+    "ets": Look(TEAL, "^", "-."),
+    "pts": Look(LAVENDER, "<", ":"),
     "rc": Look(VERMILION, "s", "--"),
-    "rc_brier": Look(ORANGE, "D", "-."),
-    "tcil": Look(PURPLE, "^", "--"),
+    "rc_brier": Look(BROWN, "D", "-."),
+    "tcil": Look(PURPLE, "p", "--"),
     "dats": Look(BLUE, "o", "-"),
-    "lascal": Look(INK, "X", "-."),
+    "lascal": Look(WINE, "X", "-."),
     "arc": Look(GREEN, "P", "-"),
+    "bic": Look(OLIVE, "h", "--"),
+    "bcts": Look(VIOLET, ">", "-."),
+    "bias": Look(FOREST, "d", ":"),
+    "taskmix": Look(CRIMSON, "*", "-", width=2.4, size=9),
+    "oracle_task": Look(TAN, FOUR_POINTED, "-", size=8),
+    "oracle_single": Look(BRICK, "+", "--", size=7),
+    "oracle_test": Look(SLATE, "1", ":", size=7),
 }
+#: Variants and the user's own methods.
+OTHER_LOOK = Look(INK, "H", ":")
 
 
 def look(method: str) -> Look:
-    """The look of a method; new ones share one until they get their own."""
-    return LOOKS.get(method, Look(INK, "d", ":"))
+    """The look of a method; those without one of their own share one."""
+    return LOOKS.get(method, OTHER_LOOK)
 
 
 RC: Any = {
@@ -95,8 +138,8 @@ RC: Any = {
     "ytick.labelsize": 8.5,
     "hatch.linewidth": 0.8,
     "hatch.color": PAPER,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5,
+    "lines.linewidth": LINE_WIDTH,
+    "lines.markersize": MARKER_SIZE,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
 }
@@ -172,34 +215,9 @@ def temperature_axis(axes: Axes, values: Sequence[float]) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.set_ylabel("Temperature")
-    if max(values) > 8 * min(values):
+    if max(values) > 5 * min(values):  # so wide a range holds two of the ticks below, wherever it lies
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y")
-
-
-def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float = 0.075) -> None:
-    """Write each line's name at its end (x, y, name, colour), pushed apart where ends are close.
-
-    Call it when the limits are final.
-    """
-    to_axes = axes.transScale + axes.transLimits
-    placed = sorted((float(to_axes.transform((x, y))[1]), x, y, name, color) for x, y, name, color in ends)
-    heights: list[float] = []
-    for height, *_ in placed:
-        heights.append(max(height, heights[-1] + gap) if heights else height)
-    overflow = max(0.0, heights[-1] - 1.0) if heights else 0.0
-    for at, (_, x, y, name, color) in zip(heights, placed, strict=True):
-        axes.annotate(
-            name,
-            (x, y),
-            (1.03, at - overflow),
-            textcoords="axes fraction",
-            color=INK,
-            va="center",
-            fontsize=8.5,
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 3},
-        )

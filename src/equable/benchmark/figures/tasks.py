@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from equable.benchmark.figures.labels import LineEnd, label_ends
 from equable.benchmark.figures.style import (
     BLUE,
-    GREEN,
     INK,
     MUTED,
     PAPER,
     VERMILION,
-    label_ends,
+    Look,
     look,
     new_figure,
     task_axis,
@@ -92,7 +92,7 @@ def draw_confidence(run: Results) -> Figure:
         after = 100 * run.listed(best, lambda s: s.confidence)
         lines.append((f"confidence, {run.label(best)}", after, look(best)))
     for name, values, style in lines:
-        _band(axes, x, values, name, style.color, style.marker, style.line)
+        _band(axes, x, values, name, style)
     task_axis(axes, len(x))
     axes.set_ylabel("Percent")
     axes.grid(axis="y")
@@ -101,15 +101,11 @@ def draw_confidence(run: Results) -> Figure:
     return figure
 
 
-def _band(
-    axes: Axes, x: np.ndarray, values: np.ndarray, name: str, color: str, marker: str, line: str
-) -> None:
+def _band(axes: Axes, x: np.ndarray, values: np.ndarray, name: str, style: Look) -> None:
     """Mean over seeds as a line, their standard deviation as whiskers."""
     mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     error = std if len(values) > 1 else None
-    axes.errorbar(
-        x, mean, yerr=error, color=color, marker=marker, linestyle=line, label=name, capsize=2.5, elinewidth=1
-    )
+    axes.errorbar(x, mean, yerr=error, label=name, capsize=2.5, elinewidth=1, **style.options())
 
 
 def _mean(value: Spread | None) -> float:
@@ -124,13 +120,13 @@ def draw_ideal_temperature(run: Results) -> Figure | None:
     x = np.arange(1, run.last_task + 2)
     ideal = run.listed("oracle_task", lambda s: s.temperatures)
     single = run.listed("oracle_single", lambda s: s.temperatures)
-    _band(axes, x, ideal, "ideal", BLUE, "o", "-")
-    axes.plot(x, single.mean(axis=0), color=VERMILION, linestyle="--")
+    _band(axes, x, ideal, "ideal", look("oracle_task"))
+    axes.plot(x, single.mean(axis=0), **look("oracle_single").options())
     temperature_axis(axes, [*ideal.mean(axis=0), *single.mean(axis=0)])
     task_axis(axes, len(x))
     ends = [
-        (x[-1], ideal.mean(axis=0)[-1], "each task's\nown", BLUE),
-        (x[-1], single.mean(axis=0)[-1], "one for all", VERMILION),
+        LineEnd(x[-1], ideal.mean(axis=0)[-1], "each task's\nown", look("oracle_task")),
+        LineEnd(x[-1], single.mean(axis=0)[-1], "one for all", look("oracle_single")),
     ]
     label_ends(axes, ends, gap=0.14)
     return figure
@@ -143,30 +139,26 @@ def temperatures_by_method(run: Results) -> dict[str, np.ndarray]:
     return {m: values for m, values in found.items() if np.isfinite(values).all()}
 
 
+#: So many names have room beside the figure; for more it grows.
+MOST_NAMES = 15
+
+
 def draw_learned_temperature(run: Results) -> Figure | None:
-    """Learnt temperature of each task by method (Figure 5), the ideal one in green behind them."""
-    found = temperatures_by_method(run)
+    """Learnt temperature of each task by method (Figure 5), the ideal one broad behind them."""
+    found = {method: values.mean(axis=0) for method, values in temperatures_by_method(run).items()}
     if not found:
         return None
-    figure, (axes,) = new_figure(3.3)
+    names = max(MOST_NAMES, len(found))
+    figure, (axes,) = new_figure(3.3 * names / MOST_NAMES)
     x = np.arange(1, run.last_task + 2)
     ends = []
-    for method, values in found.items():
-        mean = values.mean(axis=0)
-        ideal = method == "oracle_task"
-        color, marker, line = (GREEN, "", "-") if ideal else look(method)
-        axes.plot(
-            x,
-            mean,
-            color=color,
-            marker=marker,
-            linestyle=line,
-            linewidth=5 if ideal else 1.6,
-            alpha=0.35 if ideal else 1,
-            zorder=1 if ideal else 3,
-        )
-        ends.append((x[-1], mean[-1], "ideal" if ideal else run.label(method), color))
-    temperature_axis(axes, np.concatenate([values.mean(axis=0) for values in found.values()]).tolist())
+    for method, mean in found.items():
+        style, ideal = look(method), method == "oracle_task"
+        if ideal:
+            axes.plot(x, mean, color=style.color, linewidth=6, alpha=0.35, zorder=1)
+        axes.plot(x, mean, zorder=2 if ideal else 3, **style.options())
+        ends.append(LineEnd(x[-1], mean[-1], "ideal" if ideal else run.label(method), style))
+    temperature_axis(axes, np.concatenate(list(found.values())).tolist())
     task_axis(axes, len(x))
-    label_ends(axes, ends)
+    label_ends(axes, ends, gap=1 / names)
     return figure
