@@ -156,6 +156,8 @@ def test_a_temperature_at_a_bound_is_marked_wherever_its_method_stands(tmp_path)
         assert "RC ‡" in rows_of(table), name
         assert "DATS" in rows_of(table)
         assert note in table.sections[0].note
+    row = next(row for row in table_of(run, "main").sections[0].rows if row.label == "RC ‡")
+    assert row.note == "a temperature at its bound in 1 of 2 seeds"
     assert note in terminal_table(run).caption.plain
 
 

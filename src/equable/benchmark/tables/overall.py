@@ -55,8 +55,12 @@ def method_sections(
     variants_note = VARIANTS_NOTE + _lacking(results, others)
     return (
         Section("", ranked, ranked=True, note=bound_note(results, results.ranked)),
-        Section("Variants, not ranked", rest, note=_joined(variants_note, bound_note(results, variants))),
-        Section("Bounds, not ranked", tuple(bounds), note=_joined(BOUNDS_NOTE, bound_note(results, oracles))),
+        Section(
+            "Variants, not ranked", rest, note=_joined(" ", variants_note, bound_note(results, variants))
+        ),
+        Section(
+            "Bounds, not ranked", tuple(bounds), note=_joined(" ", BOUNDS_NOTE, bound_note(results, oracles))
+        ),
     )
 
 
@@ -67,8 +71,8 @@ def bound_note(results: Results, methods: Sequence[str]) -> str:
     return f"‡ A temperature ended at its bound, 0.05 or 100: {named}." if found else ""
 
 
-def _joined(*notes: str) -> str:
-    return " ".join(note for note in notes if note)
+def _joined(separator: str, *notes: str) -> str:
+    return separator.join(note for note in notes if note)
 
 
 def _lacking(results: Results, methods: Sequence[str]) -> str:
@@ -79,8 +83,10 @@ def _lacking(results: Results, methods: Sequence[str]) -> str:
 def _row(results: Results, method: str, cells: Callable[[str], tuple[Cell, ...]]) -> Row:
     known, n = results.method(method), len(results.at(method))
     part = "" if n == len(results.seeds) else f" ({n} of {len(results.seeds)} seeds)"
-    mark = AT_BOUND if results.seeds_at_bound(method) else ""
-    return Row(known.label + mark + part, cells(method), known.note)
+    bound = results.seeds_at_bound(method)
+    mark = AT_BOUND if bound else ""
+    note = f"a temperature at its bound in {bound} of {n} seeds" if bound else ""
+    return Row(known.label + mark + part, cells(method), _joined("; ", known.note, note))
 
 
 def seeds_note(results: Results) -> str:
