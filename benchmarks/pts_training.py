@@ -1,8 +1,8 @@
 """Train PTS as its authors do and compare it with ours on the same stored rows.
 
-``python -m benchmarks.pts_training RUN …`` takes seed 0 of each stored run. Tomani et al. 2022: Adam with learning
-rate 5e-5, batches of 1,000, 100,000 steps, about two minutes a run on an idle core. It prints average ECE and NLL
-on the test rows and the Brier score on the calibration rows.
+``python -m benchmarks.pts_training RUN …`` takes seed 0 of each stored run. Tomani et al. 2022: Adam with
+learning rate 5e-5, batches of 1,000, 100,000 steps, two minutes a run on an idle core. It prints average
+ECE and NLL on the test rows and the Brier score on the calibration rows.
 """
 
 from __future__ import annotations
