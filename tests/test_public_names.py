@@ -21,7 +21,7 @@ NEEDED = inspect.Parameter.empty
 # class → its settings and their defaults. A new calibrator adds a line here.
 CALIBRATORS = {
     "Uncalibrated": {},
-    "TemperatureScaling": {"loss": "nll"},
+    "TemperatureScaling": {"loss": "nll", "prior_strength": 0.1},
     "EnsembleTemperatureScaling": {},
     "ParametrizedTemperatureScaling": {"top_k": 10, "hidden": (5, 5), "random_state": 0},
     "DATS": {

@@ -82,7 +82,7 @@ def test_the_page_is_safe_and_the_same_each_time(pages):
 def test_receipts_name_files_digests_and_the_command(pages):
     facts, recompute = pages[2]["tasks"].sections[-2:]
     named = dict(facts.facts)
-    assert named["rc.safetensors"] == "ts: loss = nll"
+    assert named["rc.safetensors"] == "ts: loss = nll, prior_strength = 0.1"
     assert len(named["outputs, SHA-256"]) == 64
     assert "'odd <b>&$x$.npz'" in recompute.code
     assert "--groups tasks --bins 10 --bootstrap 50 --html page.html" in recompute.code
