@@ -111,7 +111,8 @@ class TestTheFit:
             )
 
     def test_earlier_rows_pass_through_the_new_model(self):
-        exact = equable.TemperatureScaling(prior_strength=0)  # a prior on log T does not scale with the logits
+        # without a prior, which does not scale with the logits
+        exact = equable.TemperatureScaling(prior_strength=0)
         calibration = IncrementalCalibration(exact, percent=100)
         first, second, _ = planted()
         calibration.end_task(same_columns(), first)
