@@ -12,7 +12,16 @@ from equable.benchmark.results import Results, Spread, spread
 from equable.benchmark.tables import Table
 from equable.benchmark.tables.costs import runtime_table
 from equable.benchmark.tables.model import Cell, Column, Row, Section, cell, mark_best, number
-from equable.benchmark.tables.overall import AVERAGE_ECE, CHANGES, DELTA_LAST, MAX_DELTA, NLL, paper_table
+from equable.benchmark.tables.overall import (
+    AT_BOUND,
+    AVERAGE_ECE,
+    CHANGES,
+    DELTA_LAST,
+    MAX_DELTA,
+    NLL,
+    bound_note,
+    paper_table,
+)
 from equable.benchmark.tables.render import markdown
 
 COMPARED = (NLL, AVERAGE_ECE, DELTA_LAST, MAX_DELTA)
@@ -63,11 +72,13 @@ def summary_table(results: Results) -> Table:
     def row(method: str) -> Row:
         skip = CHANGES if method == "uncalibrated" else ()
         cells = (Cell() if c.key in skip else cell(c, results.metric(method, c.key)) for c in COMPARED)
-        return Row(results.label(method), tuple(cells))
+        mark = AT_BOUND if results.seeds_at_bound(method) else ""
+        return Row(results.label(method) + mark, tuple(cells))
 
     floor = tuple(cell(c, results.floor()) if c is AVERAGE_ECE else Cell() for c in COMPARED)
+    note = bound_note(results, (*results.ranked, *bounds))
     sections = (
-        Section("", tuple(row(m) for m in results.ranked), ranked=True),
+        Section("", tuple(row(m) for m in results.ranked), ranked=True, note=note),
         Section("Not ranked", (*(row(m) for m in bounds if m in results.methods), Row("Noise floor", floor))),
     )
     return Table("summary", "", "", "Method", COMPARED, mark_best(COMPARED, sections))

@@ -12,7 +12,7 @@ from equable.benchmark.figures import Plot
 from equable.benchmark.figures.style import BLUE, GRID, INK, PAPER, VERMILION, new_figure
 from equable.benchmark.results import Spread
 from equable.benchmark.tables.model import Cell, Row, Section, cell, mark_best, number
-from equable.benchmark.tables.overall import AVERAGE_ECE, MAX_DELTA
+from equable.benchmark.tables.overall import AT_BOUND, AVERAGE_ECE, MAX_DELTA, bound_note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,7 +117,8 @@ def headline_table(runs: Sequence[Published]) -> str:
                 else cell(MAX_DELTA, results.metric(method, "max_delta_ece"))
             )
             cells += [cell(AVERAGE_ECE, results.metric(method, "average_ece")), worst]
-        rows.append(Row(runs[0].results.label(method), tuple(cells)))
+        mark = AT_BOUND if any(run.results.seeds_at_bound(method) for run in runs) else ""
+        rows.append(Row(runs[0].results.label(method) + mark, tuple(cells)))
     (marked,) = mark_best(columns, (Section("", tuple(rows), ranked=True),))
     floor = [c for run in runs for c in (cell(AVERAGE_ECE, run.results.floor()), Cell())]
     heading = [
@@ -136,10 +137,12 @@ def readme_block(runs: Sequence[Published]) -> str:
     """What stands between the markers."""
     shown = chosen(runs)
     seeds = ", ".join(f"{name_of(run)} {len(run.results.seeds)}" for run in shown)
+    bounds = [f"{name_of(run)}: {note}" for run in shown if (note := bound_note(run.results, SHOWN))]
     return lines(
         BEGIN,
         f"![{say_headline(shown)}](docs/images/headline.svg)",
         headline_table(shown),
+        *bounds,
         f"Mean ± standard deviation over seeds ({seeds}), {shown[0].expected.network}, after the last task; a batch is one "
         "task's test set. The worst task's change is the largest rise in ECE of any task: above zero, calibration harmed "
         "it. The noise floor is what a perfectly calibrated model would show on so few rows. `make results` computes all of it "
