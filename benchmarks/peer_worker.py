@@ -141,16 +141,6 @@ def equable_ece() -> float:
     return expected_calibration_error(ARRAYS["y"], ARRAYS["p"], n_bins=BINS)
 
 
-def equable_numpy_ece() -> float:
-    """As it is where no C compiler was at hand when equable was installed."""
-    from unittest.mock import patch
-
-    from equable.metrics import compiled
-
-    with patch.object(compiled, "_library", lambda: None):
-        return equable_ece()
-
-
 def torchmetrics_ece() -> float:
     import torch
     from torchmetrics.functional.classification import multiclass_calibration_error

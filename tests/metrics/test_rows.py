@@ -1,22 +1,11 @@
-"""Reading the top labels block by block, compiled and not, against numpy's argmax over the whole table."""
+"""Reading the top labels block by block, against numpy's argmax over the whole table."""
 
 import numpy as np
 import pytest
 
 from equable.errors import InputError
-from equable.metrics import compiled
 from equable.metrics import rows as module
 from equable.metrics.rows import top_rows
-
-
-@pytest.fixture(autouse=True, params=["compiled", "numpy"])
-def reader(request, monkeypatch):
-    """Every test here holds for both ways to read rows."""
-    if request.param == "numpy":
-        monkeypatch.setattr(compiled, "_library", lambda: None)
-    elif compiled._library() is None:
-        pytest.skip("equable was installed without a C compiler, or EQUABLE_COMPILED is 0")
-    return request.param
 
 
 def read(y_true, y_prob):
@@ -88,7 +77,6 @@ def test_rows_near_the_limit_are_judged_once(table, monkeypatch):
 @pytest.mark.parametrize("n_rows", [1, 15, 16, 17, 33])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_any_number_of_rows(table, n_rows, dtype):
-    """Sixteen rows are read side by side, what is left one by one."""
     labels = np.random.default_rng(1).integers(0, table.shape[1], n_rows)
     assert_as_argmax(labels, table[:n_rows].astype(dtype))
 
@@ -107,14 +95,6 @@ def test_labels_of_any_type(table, dtype):
     labels = np.random.default_rng(2).integers(0, table.shape[1], len(table))
     hit = read(labels.astype(dtype), table)[1]
     np.testing.assert_array_equal(hit, table.argmax(axis=1) == labels)
-
-
-def test_plain_rows_are_read_by_compiled_code_alone(table, reader, monkeypatch):
-    turned = []
-    turn = module.Turner.__call__
-    monkeypatch.setattr(module.Turner, "__call__", lambda self, rows: turned.append(1) or turn(self, rows))
-    read(np.zeros(len(table), dtype=int), table)
-    assert bool(turned) == (reader == "numpy")
 
 
 @pytest.mark.parametrize("row", [3, 17])

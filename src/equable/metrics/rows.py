@@ -17,7 +17,6 @@ from equable.arrays import (
     as_vector,
     row_blocks,
 )
-from equable.metrics import compiled
 from equable.metrics.turned import Turned, Turner
 
 # Below this a probability counts as this, so that one impossible label does not make the mean infinite.
@@ -45,10 +44,6 @@ def top_rows(y_true: Any, y_prob: Any) -> Iterator[tuple[np.ndarray, BoolArray]]
     judged = False
     for block in blocks:
         rows = probabilities[block]
-        plain = compiled.top_rows(rows, labels[block])
-        if plain is not None:
-            yield plain[0].astype(probabilities.dtype, copy=False), plain[1]
-            continue
         turned = turn(rows)
         confidence = _largest(turned)
         if confidence is None or not _near_one(turned.sums()):
