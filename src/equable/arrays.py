@@ -115,11 +115,9 @@ def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
     raise InputError(f"{text}Pass the logits, or log-probabilities if nothing else was kept")
 
 
-def as_labels(
-    value: Any, n_rows: int, n_classes: int, name: str = "labels", *, copy: bool = True
-) -> IntArray:
-    """The (N,) class indices in 0 … K − 1; without `copy` they may be the caller's, to be read only."""
-    labels = as_integers(value, name, n_rows, copy=copy)
+def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> IntArray:
+    """The (N,) class indices in 0 … K − 1."""
+    labels = as_integers(value, name, n_rows)
     # read without a sign, a negative number is a huge one
     if labels.size and labels.view(np.uint64).max() >= n_classes:
         worst = labels.max() if labels.max() >= n_classes else labels.min()
@@ -129,7 +127,7 @@ def as_labels(
     return labels
 
 
-def as_integers(value: Any, name: str, n_rows: int, *, copy: bool = True) -> IntArray:
+def as_integers(value: Any, name: str, n_rows: int) -> IntArray:
     """A (N,) vector of whole numbers."""
     array = as_vector(value, name, n_rows)
     whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.floor(array)).all()
@@ -138,7 +136,7 @@ def as_integers(value: Any, name: str, n_rows: int, *, copy: bool = True) -> Int
     # compared as Python numbers: 2⁶³ − 1 is no float64
     if array.dtype.kind in "uf" and array.size and (int(array.min()) < -(2**63) or int(array.max()) >= 2**63):
         raise InputError(f"{name} must fit in 64 bits with a sign; got {array.min()} … {array.max()}")
-    return array.astype(np.int64, copy=copy)
+    return array.astype(np.int64)
 
 
 def as_vector(value: Any, name: str, n_rows: int, *, words: bool = False) -> np.ndarray:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from equable.arrays import BoolArray, FloatArray, IntArray
 from equable.errors import InputError
-from equable.metrics.rows import top_rows
+from equable.metrics.top_label import checked_pair, top_label
 
 Strategy = Literal["uniform", "quantile"]
 FEW_BINS = 63  # 2 · bin + 1 fits in eight bits with a sign
@@ -24,14 +24,6 @@ class BinSums:
     count: IntArray
     confidence: FloatArray
     hits: FloatArray
-
-    @classmethod
-    def empty(cls, n_bins: int) -> BinSums:
-        """The sums of no rows."""
-        return cls(np.zeros(n_bins, dtype=np.int64), np.zeros(n_bins), np.zeros(n_bins))
-
-    def __add__(self, other: BinSums) -> BinSums:
-        return BinSums(self.count + other.count, self.confidence + other.confidence, self.hits + other.hits)
 
     @property
     def gap(self) -> FloatArray:
@@ -48,28 +40,10 @@ def bin_sums(confidence: np.ndarray, hit: BoolArray, n_bins: int, strategy: Stra
     return BinSums(count.sum(axis=1), sums.sum(axis=1, dtype=np.float64), count[:, 1].astype(np.float64))
 
 
-def top_label_gaps(y_true: Any, y_prob: Any, n_bins: int) -> tuple[FloatArray, int]:
-    """Hits − sum of confidences of the top labels in each equal-width bin, and the number of rows.
-
-    That is all the ECE is made of.
-    """
-    n_bins = require_count(n_bins, "n_bins")
-    gaps, n_rows = np.zeros(n_bins), 0
-    for confidence, hit in top_rows(y_true, y_prob):
-        n_rows += len(hit)
-        gap = np.subtract(hit, confidence, dtype=np.float64)
-        gaps += np.bincount(_uniform_index(confidence, n_bins), gap, n_bins)
-    return gaps, n_rows
-
-
 def top_label_sums(y_true: Any, y_prob: Any, n_bins: int, strategy: Strategy) -> BinSums:
-    """The sums of the top labels of probabilities; equal-width bins take one pass and little memory."""
-    n_bins = require_count(n_bins, "n_bins")
-    blocks = top_rows(y_true, y_prob)
-    if strategy == "uniform":
-        return sum((bin_sums(*block, n_bins, strategy) for block in blocks), BinSums.empty(n_bins))
-    confidence, hit = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    return bin_sums(confidence, hit, n_bins, strategy)
+    """The sums over the top labels of probabilities (N, K)."""
+    labels, probabilities = checked_pair(y_true, y_prob)
+    return bin_sums(*top_label(labels, probabilities), n_bins, strategy)
 
 
 def bin_index(

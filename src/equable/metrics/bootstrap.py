@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from equable.arrays import BoolArray, FloatArray, IntArray, row_blocks
 from equable.metrics.bins import bin_index
-from equable.metrics.rows import row_nll, top_label
+from equable.metrics.top_label import row_nll, top_label
 
 EXACT_ROWS = 1024
 LIMIT_ROWS = 1024
@@ -58,9 +58,9 @@ class BinnedRows:
 
 def bin_rows(labels: IntArray, probabilities: np.ndarray, n_bins: int) -> BinnedRows:
     """One pass over checked probabilities: equal-width bins of the top label."""
-    confidence, predicted = top_label(probabilities)
+    confidence, hit = top_label(labels, probabilities)
     index = bin_index(confidence, n_bins).astype(np.int32)
-    return BinnedRows(index, predicted == labels, confidence, row_nll(labels, probabilities))
+    return BinnedRows(index, hit, confidence, row_nll(labels, probabilities))
 
 
 def can_vary(before: BinnedRows, after: BinnedRows, rows: IntArray) -> bool:

@@ -17,10 +17,9 @@ from equable.metrics.bins import (
     bin_index,
     bin_sums,
     require_count,
-    top_label_gaps,
     top_label_sums,
 )
-from equable.metrics.rows import checked_pair, top_label
+from equable.metrics.top_label import checked_pair
 
 # From this many rows a bin's number of hits is as good as Gaussian.
 GAUSSIAN_ROWS = 4096
@@ -51,9 +50,6 @@ def expected_calibration_error(
     >>> round(expected_calibration_error([0, 1], [[0.7, 0.3], [0.65, 0.35]]), 12)
     0.475
     """
-    if strategy == "uniform" and not debias:
-        gaps, n_rows = top_label_gaps(y_true, y_prob, n_bins)
-        return float(np.sum(np.abs(gaps)) / n_rows)
     sums = top_label_sums(y_true, y_prob, n_bins, strategy)
     return _debiased(sums) if debias else _plug_in(sums)
 
@@ -104,7 +100,7 @@ def noise_floor(y_prob: Any, *, n_bins: int = 10, n_resamples: int = 200, random
     0.022
     """
     require_count(n_resamples, "n_resamples")
-    confidence = top_label(as_probabilities(y_prob))[0]
+    confidence = as_probabilities(y_prob).max(axis=1)
     index = bin_index(confidence, n_bins)
     rng = as_generator(random_state)
     chance = np.clip(confidence, 0.0, 1.0).astype(np.float64)

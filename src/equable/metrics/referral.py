@@ -9,7 +9,7 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.errors import InputError
-from equable.metrics.rows import checked_pair, top_label
+from equable.metrics.top_label import checked_pair, top_label
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +51,12 @@ def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:
     >>> curve.coverage.round(2), curve.risk.round(2), round(curve.area, 3)
     (array([0.33, 1.  ]), array([0.  , 0.33]), 0.222)
     """
-    labels, probabilities = checked_pair(y_true, y_prob)
-    confidence, predicted = top_label(probabilities)
+    confidence, correct = top_label(*checked_pair(y_true, y_prob))
     order = np.argsort(-confidence, kind="stable")
     ordered = confidence[order].astype(np.float64)
     last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)  # of each run of equals
     accepted = last + 1
-    risk = np.cumsum((predicted != labels)[order])[last] / accepted
+    risk = np.cumsum((~correct)[order])[last] / accepted
     coverage = accepted / len(ordered)
     area = float(np.sum(np.diff(coverage, prepend=0.0) * risk))
     return RiskCoverage(ordered[last], coverage, risk, area)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import row_blocks
-from equable.metrics.rows import checked_pair, row_nll, top_label
+from equable.metrics.top_label import checked_pair, row_nll, top_label
 
 
 def accuracy(y_true: Any, y_prob: Any) -> float:
@@ -19,8 +19,8 @@ def accuracy(y_true: Any, y_prob: Any) -> float:
     >>> accuracy([0, 1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
     0.6666666666666666
     """
-    labels, probabilities = checked_pair(y_true, y_prob)
-    return float(np.mean(top_label(probabilities)[1] == labels))
+    _, correct = top_label(*checked_pair(y_true, y_prob))
+    return float(np.mean(correct))
 
 
 def negative_log_likelihood(y_true: Any, y_prob: Any) -> float:

@@ -19,7 +19,7 @@ from equable.metrics.bootstrap import (
     simultaneous_interval,
 )
 from equable.metrics.comparison import Interval, TaskComparison, TaskScores
-from equable.metrics.rows import checked_pair
+from equable.metrics.top_label import checked_pair
 
 
 def compare_tasks(
