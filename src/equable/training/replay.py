@@ -33,13 +33,11 @@ from tqdm import tqdm
 from equable.arrays import IntArray
 from equable.errors import ConfigError, FileFormatError
 from equable.scenarios.tasks import Scenario
-from equable.training.batch_norm import batch_norm_folded
 from equable.training.checkpoint import load_tensors, load_weights, prefixed, save_tensors, under
 from equable.training.images import Images
 from equable.training.networks import seen_logits
 from equable.training.settings import ReplaySettings
 from equable.training.sgd import SGD
-from equable.training.winograd import winograd_convolutions
 
 EVALUATION_BATCH = 256
 # Batches over which batch norm's statistics are averaged after each epoch.
@@ -287,7 +285,7 @@ def train_task(
         unit_scale=True,
         disable=None if progress is None else not progress,
     )
-    with bar, torch.random.fork_rng(), batch_norm_folded(network), winograd_convolutions(network):
+    with bar, torch.random.fork_rng():
         while not trainer.progress.finished(settings):
             trainer.run_epoch(bar)
             if checkpoint is not None:

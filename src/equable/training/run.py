@@ -28,7 +28,6 @@ from equable.outputs import Outputs
 from equable.scenarios.memories import CalibrationBuffer, ReplayMemory
 from equable.scenarios.tasks import Scenario
 from equable.storage import read_sealed, sha256_of, write_npz, write_sealed
-from equable.training.allocator import freed_memory_kept
 from equable.training.checkpoint import load_tensors, load_weights, save_tensors
 from equable.training.collect import collect_tests, collect_validation
 from equable.training.images import Images
@@ -110,7 +109,7 @@ def train_scenario(
     [2, 4]
     """
     require_device(settings.device)
-    with _torch_setup(settings), freed_memory_kept():
+    with _torch_setup(settings):
         run = _start(dataset, scenario, network, settings, seed)
         return [
             _do_task(run, index, Path(folder) / f"task-{index}", progress) for index in range(len(scenario))
