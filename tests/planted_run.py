@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from equable.benchmark.records import Score
-from equable.storage import write_json, write_text
+from equable.storage import write_json, write_sealed, write_text
 
 #: Change in ECE that each method makes on (earlier tasks, last task), in fractions.
 CHANGES = {
@@ -156,9 +156,10 @@ def make_run(
                 "noise_floor": [0.03] * (task + 1),
                 "average": 0.03,
             }
-            write_json(folder / "scores" / f"seed-{seed}_task-{task}_noise_floor.json", record)
+            write_sealed(folder / "scores" / f"seed-{seed}_task-{task}_noise_floor.json", record)
     quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
     write_text(folder / "config.toml", CONFIG.format(name=quoted, paper=paper, backbone=backbone))
+    write_sealed(folder / "settings.json", {"schema": 1, "settings": {"training.batch_size": 64}})
     write_json(
         folder / "environment.json",
         {"equable": "0.1.0", "commit": "abc", "cpu": "a CPU", "packages": {"numpy": "2.0"}, "also": []},
@@ -210,7 +211,7 @@ def plant_regimes(
             for (regime, batch), values in ARRIVALS.items()
             for method, value in {**STEADY, **values, "arc_plain": values["arc"] - 0.001}.items()
         ]
-        write_json(
+        write_sealed(
             folder / "regimes" / f"seed-{seed}.json", {"schema": 1, "outputs": outputs, "records": records}
         )
 

@@ -47,8 +47,8 @@ class TestWhatIsStored:
     def test_holds_nothing_but_outputs_and_facts(self):
         kinds = {path.name for path in RESULTS.rglob("*") if path.is_file()}
         assert kinds == {
-            *OUTPUT_FILES, "done.json", "config.toml", "environment.json", "seconds.json", "README.md",
-            "pts.safetensors",
+            *OUTPUT_FILES, "done.json", "config.toml", "settings.json", "environment.json", "seconds.json",
+            "README.md", "pts.safetensors",
         }  # fmt: skip
 
     def test_holds_no_images(self):

@@ -3,6 +3,7 @@
 ::
 
     results/<name>/config.toml        settings, without any path of a machine
+                   settings.json      those that make the experiment, sealed
                    environment.json   versions and hardware
                    seconds.json       what cannot be computed again: runtimes, and average ECE before the rounding
                    seed-<s>/task-<T>/ the last task: validation.npz, test.npz, perturbed.npz, done.json,
@@ -26,6 +27,7 @@ import numpy as np
 from equable.benchmark.executors import one_thread
 from equable.benchmark.methods import METHODS
 from equable.benchmark.records import Score
+from equable.benchmark.started import seal_settings
 from equable.benchmark.step import load_step
 from equable.benchmark.store import OUTPUT_FILES, RunFolder, open_run, outputs_digest
 from equable.benchmark.tables.costs import PARTS
@@ -57,6 +59,7 @@ def store_run(source: Path, target: Path, seeds: list[int] | None = None) -> lis
     data = config.data.model_copy(update={"source": Path(config.data.source).name, "data_dir": ""})
     slim = config.model_copy(update={"data": data, "seeds": chosen, "methods": {}})
     write_text(target / "config.toml", slim.to_toml())
+    seal_settings(target, slim)
     write_json(target / "environment.json", read_json(source / "environment.json"))
     write_json(target / SECONDS, _original(run, chosen, last))
     for seed in chosen:

@@ -102,12 +102,9 @@ def write_sealed(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None
 
 
 def read_sealed(path: str | os.PathLike[str]) -> Any:
-    """Read what `write_sealed` wrote, without the seal; a changed digit is a `FileFormatError`.
-
-    An object without a seal, as written by earlier versions, is taken as it is.
-    """
+    """Read what `write_sealed` wrote, without the seal; a changed digit is a `FileFormatError`."""
     value = read_json(path)
-    if isinstance(value, dict) and SEAL in value and value.pop(SEAL) != _seal(value):
+    if isinstance(value, dict) and value.pop(SEAL, None) != _seal(value):
         raise FileFormatError(f"{path} must be as it was written; its SHA-256 differs")
     return value
 

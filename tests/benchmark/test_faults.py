@@ -232,7 +232,6 @@ def truncate(path):
 
 DAMAGED = {
     "config.toml": truncate,
-    "settings.json": flip,
     "environment.json": truncate,
     "cells/seed-0.jsonl": truncate,
     "seed-0/task-0/done.json": truncate,

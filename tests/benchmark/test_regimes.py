@@ -85,16 +85,6 @@ def test_finished_regimes_are_never_measured_again(tiny_run, monkeypatch):
     assert path.stat().st_mtime_ns == before
 
 
-def test_regimes_of_an_earlier_version_are_kept(tiny_run, monkeypatch):
-    path = tiny_run.regimes / "seed-0.json"
-    whole = read_sealed(path)
-    assert (whole.pop("n_bins"), whole.pop("n_bootstrap")) == (10, 20)
-    write_sealed(path, whole)
-    monkeypatch.setattr(module, "measure", lambda *_: pytest.fail("measured again"))
-    assert regimes_run(tiny_run) == whole["records"]
-    assert read_sealed(path) == whole
-
-
 @pytest.mark.parametrize(
     "damage", ["lost", "text", "list", "other outputs", "n_bins", "n_bootstrap", "a method missing"]
 )
@@ -108,13 +98,13 @@ def test_lost_damaged_or_outdated_regimes_are_measured_again(tiny_run, monkeypat
     elif damage == "list":
         write_json(path, whole["records"])
     elif damage == "other outputs":
-        write_json(path, {**whole, "outputs": "other"})
+        write_sealed(path, {**read_sealed(path), "outputs": "other"})
     elif damage in ("n_bins", "n_bootstrap"):
         records = [{**record, "average_ece": 0.5} for record in whole["records"]]
         write_sealed(path, {**read_sealed(path), damage: 15, "records": records})
     else:
         records = [record for record in whole["records"] if record["method"] != "arc"]
-        write_json(path, {**whole, "records": records})
+        write_sealed(path, {**read_sealed(path), "records": records})
     made = [dict(record) for record in whole["records"]]
     monkeypatch.setattr(module, "measure", lambda *words: [r for r in made if r["method"] in words[-1]])
     regimes_run(tiny_run)

@@ -144,15 +144,6 @@ def test_scores_of_other_settings_are_made_again(tiny_run, name, setting):
     assert score_run(tiny_run).made == 0
 
 
-def test_a_noise_floor_of_an_earlier_version_is_kept(tiny_run):
-    path = tiny_run.score(0, 1, "noise_floor")
-    record = read_sealed(path)
-    assert record.pop("n_bins") == 10
-    write_sealed(path, record)
-    assert score_run(tiny_run).made == 0
-    assert read_sealed(path) == record
-
-
 def test_scoring_twice_gives_the_same(tiny_run):
     before = files(tiny_run)
     for path in tiny_run.scores.iterdir():

@@ -6,15 +6,12 @@ import re
 import pytest
 
 from calling import call
-from equable.benchmark.config import load_config
 from equable.benchmark.records import Score
-from equable.benchmark.run_data import describe_data
 from equable.benchmark.score import score_run
-from equable.benchmark.started import FILE, changes, sealed_settings, started_with
+from equable.benchmark.started import FILE, changes, sealed_settings
 from equable.benchmark.store import open_run, start_run
 from equable.errors import ConfigError, FileFormatError
 from equable.storage import read_sealed, write_sealed
-from planted_run import make_run
 
 #: key → (what config.toml of the tiny run says, an edit of it)
 EDITS = {
@@ -25,7 +22,6 @@ EDITS = {
     "scenario.order": ('order = "random"', 'order = "size"'),
     "network.nf": ("nf = 2", "nf = 3"),
 }
-RECORDED = [key for key in EDITS if key.startswith(("score", "training"))]  # also by earlier versions
 HARMLESS = {
     "comment": ("[score]", "# as in the paper\n[score]  # ten bins"),
     "layout": ("n_bins = 10\nn_bootstrap = 20", "n_bootstrap   =   2_0\nn_bins=0xA"),
@@ -43,14 +39,6 @@ def edit(run, old, new):
 def told(key):
     old, new = (text.partition(" = ")[2].replace('"', "'") for text in EDITS[key])
     return f"{key}: {old} → {new} (started with → now)"
-
-
-def unseal(run):
-    """Make the folder one of an earlier version: no sealed settings, and records that tell less."""
-    (run.path / FILE).unlink()
-    for path in (*run.scores.glob("*_noise_floor.json"), *run.regimes.glob("*.json")):
-        record = read_sealed(path)
-        write_sealed(path, {k: v for k, v in record.items() if k not in ("n_bins", "n_bootstrap")})
 
 
 def snapshot(run):
@@ -142,64 +130,30 @@ def test_a_newer_seal_is_not_guessed_at(tiny_run):
         open_run(tiny_run.path)
 
 
-# Runs of earlier versions ----------------------------------------------------------------------------
+UNSEALED = b'{"schema": 1, "settings": {}}'
+WRONG_SEAL = b'{"schema": 1, "settings": {}, "sha256": "0"}'
 
 
-@pytest.mark.parametrize("key", RECORDED)
-def test_without_a_seal_the_records_speak(tiny_run, key):
-    unseal(tiny_run)
-    edit(tiny_run, *EDITS[key])
-    for command in ("run", "score", "report"):
-        assert_refused(tiny_run, command, tiny_run.path, message=told(key))
+@pytest.mark.parametrize("damage", [None, b"", b"{}", b"[]", UNSEALED, WRONG_SEAL])
+def test_a_run_without_sealed_settings_is_refused_by_every_command(tiny_run, damage):
+    (tiny_run.path / FILE).unlink()
+    if damage is not None:
+        (tiny_run.path / FILE).write_bytes(damage)
+    for command in ("run", "score", "regimes", "ablate", "report", "status"):
+        assert_refused(tiny_run, command, tiny_run.path, message=f"{tiny_run.path / FILE} must")
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b'{"schema": 1, "settings": {}, "sha256": "0"}'])
-def test_a_damaged_seal_is_none(tiny_run, damage):
-    (tiny_run.path / FILE).write_bytes(damage)
-    assert sealed_settings(tiny_run.path) is None
-    edit(tiny_run, *EDITS["score.n_bins"])
-    with pytest.raises(ConfigError, match=re.escape(told("score.n_bins"))):
-        open_run(tiny_run.path)
+def test_a_start_that_was_killed_before_config_toml_is_taken_up(tmp_path, tiny_config):
+    other = tiny_config.model_copy(update={"score": tiny_config.score.model_copy(update={"n_bins": 15})})
+    start_run(tmp_path / "run", other)
+    for name in ("config.toml", "environment.json"):
+        (tmp_path / "run" / name).unlink()
+    start_run(tmp_path / "run", tiny_config)
+    assert open_run(tmp_path / "run").config() == tiny_config
+    assert sealed_settings(tmp_path / "run")["score.n_bins"] == 10
 
 
-def test_an_earlier_run_is_opened_taken_up_and_then_sealed(tiny_run, tiny_config):
-    pytest.importorskip("torch")
-    from equable.benchmark.run import run
-
-    sealed = (tiny_run.path / FILE).read_bytes()
-    unseal(tiny_run)
-    before = snapshot(tiny_run)
-    open_run(tiny_run.path)
-    start_run(
-        tiny_run.path, tiny_config, describe_data(tiny_config)
-    )  # whether the class order is the run's, training will say
-    assert not (tiny_run.path / FILE).exists()
-    assert run(tiny_config, tiny_run.path, report=False, progress=False).scores.made == 0
-    assert (tiny_run.path / FILE).read_bytes() == sealed
-    cells = {path for path in before if path.parent.name == "cells"}  # journals grow
-    assert {p: d for p, d in snapshot(tiny_run).items() if p in before.keys() - cells} == {
-        p: d for p, d in before.items() if p not in cells
-    }
-
-
-def test_an_edit_that_only_training_notices_is_not_sealed(tiny_run):
-    """Of an earlier run; put back, it goes on."""
-    pytest.importorskip("torch")
-    from equable.benchmark.run import run
-
-    unseal(tiny_run)
-    edit(tiny_run, *EDITS["scenario.order"])
-    with pytest.raises(ConfigError, match=r"task-0 must come from .* with other class order or splits"):
-        run(load_config(str(tiny_run.config_path)), tiny_run.path, report=False, progress=False)
-    assert not (tiny_run.path / FILE).exists()
-    edit(tiny_run, *reversed(EDITS["scenario.order"]))
-    run(load_config(str(tiny_run.config_path)), tiny_run.path, report=False, progress=False)
-    assert sealed_settings(tiny_run.path)["scenario.order"] == "random"
-
-
-def test_a_run_that_was_mixed_earlier_is_mended(tiny_run):
-    """Most scores decide; the odd one is refused in a table and made again by scoring."""
-    unseal(tiny_run)
+def test_a_score_made_with_other_settings_is_refused_in_a_table_and_made_again(tiny_run):
     path = tiny_run.score(0, 2, "dats")
     record = read_sealed(path)
     record["comparison"]["n_bins"] = 15
@@ -209,13 +163,6 @@ def test_a_run_that_was_mixed_earlier_is_mended(tiny_run):
     assert "seed-0_task-2_dats.json differ in n_bins: 10 → 15" in result.stderr
     assert score_run(open_run(tiny_run.path), progress=False).made == 1
     assert Score.load(path).made_with["n_bins"] == 10
-
-
-def test_planted_runs_open(tmp_path):
-    """Their config.toml states a few settings only, and nothing is said of the others."""
-    folder = make_run(tmp_path)
-    assert started_with(folder) == {"score.n_bins": 10, "score.n_bootstrap": 500}
-    assert open_run(folder).config().score.n_bootstrap == 1000  # the default's, not what made the scores
 
 
 def test_keys_of_one_side_are_not_compared():

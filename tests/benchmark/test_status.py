@@ -14,7 +14,7 @@ from equable.benchmark.journal import Journal
 from equable.benchmark.lock import hold
 from equable.benchmark.status import count_states, status
 from equable.cli import app
-from equable.storage import bears_its_seal, read_sealed, write_json, write_sealed
+from equable.storage import bears_its_seal, write_sealed
 
 
 def told(folder):
@@ -89,7 +89,6 @@ DAMAGED = [
     ("regimes/seed-0.json", cut),
     ("regimes/seed-0.json", flip),
     ("environment.json", cut),
-    ("settings.json", flip),
     ("ablations/size.json", cut),
 ]
 
@@ -134,14 +133,6 @@ def test_a_seal_is_seen_without_parsing(tmp_path):
     assert not bears_its_seal(b"{}\n")
 
 
-def test_records_of_earlier_versions_bear_no_seal_and_are_whole(tiny_run):
-    path = tiny_run.score(0, 0, "rc")
-    write_json(path, read_sealed(path))
-    assert told(tiny_run).state == "done"
-    write_json(path, {})
-    assert told(tiny_run).damaged == ("scores/seed-0_task-0_rc.json",)
-
-
 def test_a_lost_file_is_missing_and_not_damaged(tiny_run):
     (tiny_run.task(0, 1) / "model.safetensors").unlink()
     cell = told(tiny_run)
@@ -180,9 +171,9 @@ def test_a_failure_is_told_before_damage(tiny_run):
     journal.append(event="start", run="now")
     journal.append(event="failed", run="now", error="ValueError: planted")
     assert told(tiny_run).state == "done"  # somebody else has finished it
-    (tiny_run.path / "settings.json").write_text("{")
+    cut(tiny_run.path / "environment.json")
     assert told(tiny_run).state == "damaged"
-    (tiny_run.path / "settings.json").unlink()
+    (tiny_run.path / "environment.json").unlink()
     cut(tiny_run.score(0, 0, "rc"))
     cell = told(tiny_run)
     assert (cell.state, cell.error) == ("failed", "ValueError: planted")

@@ -248,16 +248,6 @@ def test_another_kind_of_module_is_another_network(finished, tmp_path, monkeypat
         train(tmp_path)
 
 
-def test_a_folder_of_an_earlier_version_goes_on(finished, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("equable.training.run._stamp", lambda earlier, *_: earlier)
-    train(tmp_path)
-    monkeypatch.undo()
-    before = contents(tmp_path)
-    shutil.rmtree(tmp_path / "task-1")
-    train(tmp_path)
-    assert contents(tmp_path) == before
-
-
 def test_threads_and_device_may_change(tmp_path):
     quick = replace(SETTINGS, max_epochs=1)
     first = train(tmp_path, settings=quick)

@@ -103,15 +103,11 @@ def _stored(
         return {}
     if not isinstance(value, dict):
         return {}
-    now = settings.model_dump()  # not told by files of earlier versions
-    if any(value.pop(name, now[name]) != now[name] for name in now):
-        return {}
-    if set(value) != {"schema", "outputs", "records"}:
-        return {}
-    if (value["schema"], value["outputs"]) != (SCHEMA, digest):
+    records = value.pop("records", None)
+    if records is None or value != {"schema": SCHEMA, "outputs": digest, **settings.model_dump()}:
         return {}
     found: dict[str, list[Record]] = {}
-    for record in value["records"]:
+    for record in records:
         name = record["method"]
         if name in methods and record.get("code", "") == methods[name].fingerprint:
             found.setdefault(name, []).append(record)

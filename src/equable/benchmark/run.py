@@ -17,7 +17,6 @@ from equable.benchmark.run_data import beside_paper, describe_data, load_data, s
 from equable.benchmark.score import ScoreCount, drop_unscored, score_run
 from equable.benchmark.settings import Config
 from equable.benchmark.spread import Place, Plan, cells_of, spread
-from equable.benchmark.started import seal_settings
 from equable.benchmark.store import RunFolder, start_run, stored_methods
 from equable.benchmark.train import require_training, train_seed
 from equable.errors import ConfigError, DataError
@@ -79,7 +78,6 @@ def run(
             found = [(cell, run_here(cell, config, dataset, progress)) for cell in cells]
         else:
             found = spread([Plan(folder, config)], lease, place, progress)
-        _seal_finished(folder, found)
         dropped = drop_unscored(folder, _failing(found), before)
         page = write_report([out]) if report and _has_scores(folder) else None
     return _result(folder, [folder], found, page, dropped)
@@ -109,7 +107,6 @@ def run_grid(
         dropped: tuple[str, ...] = ()
         for folder in folders:
             mine = [pair for pair in found if pair[0].path == folder.path.resolve()]
-            _seal_finished(folder, mine)
             dropped += drop_unscored(folder, _failing(mine), before[folder.path.name])
         page = write_grid_report(out, folders) if report else None
     return _result(RunFolder(out), folders, found, page, dropped)
@@ -181,12 +178,6 @@ def _require_training(place: Place, config: Config) -> None:
 def _failing(found: list[tuple[Cell, Outcome]]) -> list[str]:
     """Methods of the user's own that failed somewhere."""
     return list(by_method(text for _, outcome in found for text in outcome.failed))
-
-
-def _seal_finished(folder: RunFolder, found: list[tuple[Cell, Outcome]]) -> None:
-    """Seal a run of an earlier version once training has found its settings to be the run's own."""
-    if all(outcome.state == "done" for _, outcome in found):
-        seal_settings(folder.path, folder.config())
 
 
 def _check_scenarios(config: Config, dataset: ImageDataset) -> None:

@@ -37,7 +37,7 @@ from equable.storage import read_sealed, write_sealed, write_text
 
 SCHEMA = 1
 NOISE_FLOOR = "noise_floor"
-NOISE_KEYS = {"schema", "seed", "task", "outputs", "noise_floor", "average"}
+NOISE_KEYS = {"schema", "seed", "task", "outputs", "n_bins", "noise_floor", "average"}
 
 
 @dataclass(frozen=True)
@@ -209,6 +209,6 @@ def _is_current_floor(path: Path, digest: str, n_bins: int) -> bool:
         record = read_sealed(path) if path.is_file() else None
     except FileFormatError:
         return False
-    if not isinstance(record, dict) or record.pop("n_bins", n_bins) != n_bins:  # not told by earlier versions
+    if not isinstance(record, dict) or set(record) != NOISE_KEYS:
         return False
-    return set(record) == NOISE_KEYS and record["outputs"] == digest
+    return (record["outputs"], record["n_bins"]) == (digest, n_bins)

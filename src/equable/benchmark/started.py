@@ -1,22 +1,20 @@
-"""What a run was started with, kept beside ``config.toml``: whoever edits that file later is told so.
+"""The settings a run was started with, kept beside ``config.toml``: an edit of that file is refused.
 
 ``settings.json`` is written once, when a run is started, and sealed::
 
     {"schema": 1, "settings": {"score.n_bins": 10, …}}
 
-It holds all that makes the experiment; seeds, device, threads and the data's folder may change, and methods
-of the user's own come and go. Runs of earlier versions have no such file: there the records speak,
-``done.json`` for training and the scores for how they were made.
+It holds all settings that make the experiment. Seeds, device, threads and the folder of the data may change,
+and methods of the user's own may be added and removed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from equable.benchmark.settings import Config, ScoreSettings, TrainingSettings
+from equable.benchmark.settings import Config
 from equable.benchmark.toml import flatten, parse_toml, read_preset
 from equable.errors import ConfigError, FileFormatError
 from equable.storage import read_sealed, write_sealed
@@ -46,48 +44,33 @@ def comparable(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seal_settings(path: Path, config: Config) -> None:
-    """Write what the run in `path` is started with, unless that is there and whole."""
-    if sealed_settings(path) is None:
-        write_sealed(path / FILE, {"schema": SCHEMA, "settings": comparable(config.flat())})
+    """Write the settings that the run in `path` is started with."""
+    write_sealed(path / FILE, {"schema": SCHEMA, "settings": comparable(config.flat())})
 
 
-def sealed_settings(path: Path) -> dict[str, Any] | None:
-    """What the run was started with; None where that was not written, or is damaged."""
+def sealed_settings(path: Path) -> dict[str, Any]:
+    """The settings that the run in `path` was started with; a `FileFormatError` where the file is no such."""
+    file = path / FILE
     try:
-        value = read_sealed(path / FILE)
-    except (FileNotFoundError, FileFormatError):
-        return None
+        value = read_sealed(file)
+    except FileNotFoundError:
+        value = None
     if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
-        return None
+        raise FileFormatError(
+            f"{file} must hold the settings that the run was started with; it is missing or damaged. "
+            f"Restore it, or start another run: equable run {path / 'config.toml'} --out NEW-FOLDER"
+        )
     if value.get("schema") != SCHEMA:
-        raise FileFormatError(f"{path / FILE} is of a newer version than {SCHEMA}. Update equable")
+        raise FileFormatError(f"{file} is of a newer version than {SCHEMA}. Update equable")
     settings: dict[str, Any] = value["settings"]
     return settings
 
 
-def started_with(path: Path) -> dict[str, Any]:
-    """What the run was started with, as far as the folder tells."""
-    sealed = sealed_settings(path)
-    return _recorded(path) if sealed is None else sealed
-
-
-def require_sealed(path: Path) -> None:
-    """Refuse a ``config.toml`` that says other than the sealed settings, where there are such."""
-    sealed = sealed_settings(path)
-    if sealed is not None:  # a line that was deleted is a change to the default
-        default = flatten(parse_toml(read_preset("default"), "default.toml"))
-        _require_same(path, sealed, {**default, **_stated(path)})
-
-
 def require_unedited(path: Path) -> None:
-    """The same, and of a run without sealed settings one that says other than its records."""
-    require_sealed(path)
-    if sealed_settings(path) is None:
-        _require_same(path, _recorded(path), _stated(path))
-
-
-def _require_same(path: Path, started: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    changed = changes(started, comparable(now))
+    """Refuse a ``config.toml`` whose settings are not those that the run was started with."""
+    # a line that was deleted is a change to the default
+    default = flatten(parse_toml(read_preset("default"), "default.toml"))
+    changed = changes(sealed_settings(path), comparable({**default, **_stated(path)}))
     if changed:
         config = path / "config.toml"
         raise ConfigError(
@@ -101,28 +84,3 @@ def _stated(path: Path) -> dict[str, Any]:
     config = path / "config.toml"
     tables = parse_toml(config.read_text(encoding="utf-8", errors="replace"), str(config))
     return flatten({name: table for name, table in tables.items() if name != "methods"})
-
-
-def _recorded(path: Path) -> dict[str, Any]:
-    """What most records were made with: a few of others are made again when the run is scored."""
-    votes: dict[str, Counter[Any]] = {}
-    for key, value in _told(path):
-        if isinstance(value, (bool, int, float, str)):
-            votes.setdefault(key, Counter())[value] += 1
-    return comparable({key: found.most_common(1)[0][0] for key, found in votes.items()})
-
-
-def _told(path: Path) -> Iterator[tuple[str, Any]]:
-    places = (
-        ("training", "seed-*/task-*/done.json", "settings", TrainingSettings),
-        ("score", "scores/seed-*_task-*.json", "comparison", ScoreSettings),
-    )
-    for section, pattern, part, settings in places:
-        for file in sorted(path.glob(pattern)):
-            try:
-                value = read_sealed(file)
-            except FileFormatError:
-                continue
-            found = value.get(part) if isinstance(value, dict) else None
-            if isinstance(found, dict):
-                yield from ((f"{section}.{k}", found[k]) for k in settings.model_fields if k in found)

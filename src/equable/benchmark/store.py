@@ -23,13 +23,13 @@ from equable.benchmark.environment import describe_environment
 from equable.benchmark.lock import LOCK
 from equable.benchmark.settings import Config, MethodSettings
 from equable.benchmark.started import (
+    FILE,
     changes,
     comparable,
     differences,
-    require_sealed,
     require_unedited,
     seal_settings,
-    started_with,
+    sealed_settings,
 )
 from equable.benchmark.toml import flatten
 from equable.errors import ConfigError, FileFormatError
@@ -80,7 +80,7 @@ class RunFolder:
     def config(self) -> Config:
         """The settings the run was started with; edited ones are a `ConfigError`."""
         config = read_config(self.config_path)
-        require_sealed(self.path)
+        require_unedited(self.path)
         return config
 
     def finished_tasks(self, seed: int) -> list[int]:
@@ -103,8 +103,8 @@ def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None)
     if folder.config_path.exists():
         written = _whole_config(folder, config)
         stored = _with_found_seeds(folder, config) if written is None else written
-        # damaged settings tell nothing: then the given ones must be those of the start
-        changed = differences(stored, config) or changes(started_with(path), comparable(config.flat()))
+        # where config.toml is damaged, the given settings are compared with the sealed ones alone
+        changed = differences(stored, config) or changes(sealed_settings(path), comparable(config.flat()))
         if changed:
             raise ConfigError(
                 f"{path} was started with other settings: {'; '.join(changed)} (stored → given). "
@@ -112,12 +112,10 @@ def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None)
             )
         config = stored.with_seeds(sorted({*stored.seeds, *config.seeds})).with_methods(config.methods)
     else:
-        require_empty(path, "a run folder")
+        require_empty(path, "a run folder", but=[FILE])  # a start that was killed leaves that file alone
+        seal_settings(path, config)
     if config != written:
         write_text(folder.config_path, config.to_toml())
-    # Of a run of an earlier version nobody but training knows whether these are its settings.
-    if not any(path.glob("seed-*/task-*/done.json")):
-        seal_settings(path, config)
     _record_environment(path / "environment.json", data)
     return folder
 

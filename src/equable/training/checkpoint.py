@@ -40,8 +40,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise FileFormatError(
             f"{path} must be a file of equable's training; it is damaged or foreign: {error}"
         ) from error
-    # Files of earlier versions have no digest.
-    if facts.pop("sha256", None) not in (None, _digest(tensors, facts)):
+    if facts.pop("sha256", None) != _digest(tensors, facts):
         raise FileFormatError(f"{path} must be as it was written; its SHA-256 differs")
     return tensors, facts
 

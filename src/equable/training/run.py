@@ -61,7 +61,6 @@ class Run:
     settings: ReplaySettings
     seed: int
     stamp: str
-    earlier_stamp: str
     replay_memory: ReplayMemory
     calibration_buffer: CalibrationBuffer
 
@@ -127,30 +126,24 @@ def _start(
     images = Images(pixels, scenario[0].train, settings.device)
     shape = (int(pixels.shape[1]), int(pixels.shape[2]), int(pixels.shape[3]))
     built = build_network(network, scenario.n_classes, shape, seed=seed, device=settings.device)
-    earlier = _earlier_stamp(pixels, scenario, built, settings, seed)
-    stamp = _stamp(earlier, scenario, built)
+    stamp = _stamp(pixels, scenario, built, settings, seed)
     rows = torch.from_numpy(scenario[0].train[: settings.batch_size])
     require_outputs(built, images.batch(rows), scenario.n_classes)
     memory, buffer = ReplayMemory(settings.memory_size), CalibrationBuffer(settings.calibration_percent)
-    return Run(images, scenario, built, settings, seed, stamp, earlier, memory, buffer)
+    return Run(images, scenario, built, settings, seed, stamp, memory, buffer)
 
 
-def _stamp(earlier: str, scenario: Scenario, network: nn.Module) -> str:
-    """SHA-256 of all that decides the result, except what may change."""
-    kinds = [(name, type(module).__qualname__) for name, module in network.named_modules()]
-    digest = hashlib.sha256(repr((earlier, kinds)).encode())
-    digest.update(np.ascontiguousarray(scenario.labels, dtype=np.int64).data)
-    return digest.hexdigest()
-
-
-def _earlier_stamp(
+def _stamp(
     pixels: np.ndarray, scenario: Scenario, network: nn.Module, settings: ReplaySettings, seed: int
 ) -> str:
-    """The same as earlier versions wrote it, without the labels and the kinds of the network's modules."""
+    """SHA-256 of all that decides the result, except what may change."""
     facts = {name: value for name, value in asdict(settings).items() if name not in MAY_CHANGE}
     shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
-    digest = hashlib.sha256(repr((scenario.hash, sorted(facts.items()), seed, shapes, pixels.shape)).encode())
-    digest.update(np.ascontiguousarray(pixels).data)
+    inputs = hashlib.sha256(repr((scenario.hash, sorted(facts.items()), seed, shapes, pixels.shape)).encode())
+    inputs.update(np.ascontiguousarray(pixels).data)
+    kinds = [(name, type(module).__qualname__) for name, module in network.named_modules()]
+    digest = hashlib.sha256(repr((inputs.hexdigest(), kinds)).encode())
+    digest.update(np.ascontiguousarray(scenario.labels, dtype=np.int64).data)
     return digest.hexdigest()
 
 
@@ -186,8 +179,6 @@ def _read_done(run: Run, folder: Path) -> dict[str, Any] | None:
 
 
 def _require_stamp(run: Run, folder: Path, facts: Mapping[str, Any]) -> None:
-    if facts.get("stamp") == run.earlier_stamp:
-        run.stamp = run.earlier_stamp  # a folder of an earlier version goes on with the stamp it has
     if facts.get("stamp") != run.stamp:
         raise ConfigError(
             f"{folder} must come from this experiment; it was made with other {_other(run, facts)}. "
