@@ -249,8 +249,8 @@ def waiting(results: Results) -> str:
         "## Waiting\n\nCPU seconds of a fresh process, beside the least it could be (`import numpy`; for the help, "
         "`import typer, rich`):\n\n"
         + table(["", "time", "least", "ratio"], rows)
-        + f"\nDigits with one seed, stage by stage (wall, and CPU of all processes): {told}.\n\n"
-        + stamp(results)
+        + f"\nDigits with one seed, stage by stage (wall, and CPU of all processes): {told}. Measured at 0.1, where a "
+        "second report kept the files that were up to date; it now writes all of them.\n\n" + stamp(results)
     )
 
 

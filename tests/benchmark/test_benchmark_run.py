@@ -7,7 +7,7 @@ import pytest
 
 from equable.benchmark import executors
 from equable.benchmark.executors import run_local
-from equable.benchmark.run import run, write_report
+from equable.benchmark.run import run
 from equable.benchmark.store import RunFolder
 from equable.errors import ConfigError, DataError, EquableError
 
@@ -151,21 +151,6 @@ def test_errors_come_back_from_processes():
         list(run_local(json.loads, ["{", "1"], jobs=2))
     with pytest.raises(EquableError, match="a worker process died"):
         list(run_local(os._exit, [9, 9], jobs=2))
-
-
-def test_report_pieces_are_made_again_alone(tiny_run, blank_figures):
-    pytest.importorskip("matplotlib")
-    page = write_report([tiny_run.path])
-    assert page.is_file()
-    whole = {path: path.read_bytes() for path in times(tiny_run.path)}
-    for kind in ("tables", "figures"):
-        lost = sorted((tiny_run.path / kind).iterdir())[0]
-        lost.unlink()
-        before = times(tiny_run.path)
-        write_report([tiny_run.path])
-        after = times(tiny_run.path)
-        assert {path: path.read_bytes() for path in after} == whole
-        assert {path for path in after if after[path] != before.get(path)} == {lost}
 
 
 def test_watch_counts_files(tiny_run, tiny_config):
