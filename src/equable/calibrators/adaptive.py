@@ -38,7 +38,6 @@ from equable.calibrators.label_shift import (
     representatives,
     whole_groups,
 )
-from equable.calibrators.order import canonical_order
 from equable.calibrators.settings import (
     require_at_least,
     require_choice,
@@ -196,7 +195,7 @@ class ARC(Calibrator):
         slopes = np.zeros(1)
         if self.adaptive == "auto":
             slopes = np.array(SHRINKAGE) * fit_slope(logits, labels, weights, x, self.loss, replayed)
-        folds = cross_folds(labels, canonical_order(logits, labels, weights))
+        folds = cross_folds(logits, labels, weights)
         curves = tabulate(logits, labels, weights, x, slopes, folds, self.loss).pulled_to(replayed)
         mass = np.bincount(labels, weights, minlength=rows.n_classes)
         squares = np.bincount(labels, weights**2, minlength=rows.n_classes)

@@ -137,8 +137,6 @@ class DATS(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
-        if (self.weights, self.distance) != ("per_class", "class"):
-            rows = rows.in_canonical_order()  # the joint fit is not convex
         assert rows.features is not None
         classes = np.arange(rows.n_classes)
         newest = _newest_task(rows)

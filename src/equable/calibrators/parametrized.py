@@ -79,19 +79,20 @@ class ParametrizedTemperatureScaling(Calibrator):
             raise InputError(f"parameters_ must be those of a network with widths {widths}")
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        rows = rows.in_canonical_order()
-        inputs = _largest_logits(rows.logits, min(int(self.top_k), rows.n_classes))
+        # one layout in memory: sums then round alike, and the fit is not convex
+        logits = np.ascontiguousarray(rows.logits)
+        inputs = _largest_logits(logits, min(int(self.top_k), rows.n_classes))
         widths = [inputs.shape[1], *self.hidden, 1]
         centre, scale = inputs.mean(axis=0), inputs.std(axis=0)
         # a column that is constant but for rounding has no scale: divided by it, parameters would be huge
         scale = np.where(scale > 1e-9 * np.abs(inputs).max(axis=0), scale, 1.0)
-        shifted, standard = ShiftedRows(rows.logits), (inputs - centre) / scale
+        shifted, standard = ShiftedRows(logits), (inputs - centre) / scale
         relative = rows.weights / len(rows.weights)
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
             return _brier_and_gradient(parameters, widths, shifted, standard, rows, relative)
 
-        start = _initial(widths, brier_temperature(rows.logits, rows.labels, rows.weights).temperature)
+        start = _initial(widths, brier_temperature(logits, rows.labels, rows.weights).temperature)
         rng = np.random.default_rng(self.random_state)
         start[: -(widths[-2] + 1)] = _hidden_weights(widths, rng)
         result = lbfgs(objective, start, maxiter=500, maxfun=700, ftol=1e-10, gtol=1e-7)
