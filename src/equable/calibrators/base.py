@@ -75,13 +75,19 @@ class Calibrator:
 
         Parameters
         ----------
-        logits : (N, K) scores before softmax.
-        y : (N,) true classes in 0 … K − 1.
-        features : (N, D) penultimate features, where the method needs them.
-        tasks : (N,) task of each row; the newest is the current task.
-        current : (features, y) of the current task's whole validation set; by default the rows of
+        logits
+            (N, K) scores before softmax.
+        y
+            (N,) true classes in 0 … K − 1.
+        features
+            (N, D) penultimate features, where the method needs them.
+        tasks
+            (N,) task of each row; the newest is the current task.
+        current
+            (features, y) of the current task's whole validation set; by default the rows of
             the newest task.
-        sample_weight : (N,) weights of losses, prototypes and class priors alike.
+        sample_weight
+            (N,) weights of losses, prototypes and class priors alike.
         """
         self._check_settings()
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)

@@ -27,21 +27,26 @@ Layers = list[tuple[FloatArray, FloatArray]]
 
 
 class ParametrizedTemperatureScaling(Calibrator):
-    """softmax(z / T(z)), where T = |MLP(largest logits, sorted)| with ReLU layers, fitted by Brier.
+    """softmax(z / T(z)), where `T = |MLP(largest logits, sorted)|` with ReLU layers, fitted by Brier.
 
     The fit uses the whole calibration set at once (L-BFGS, hand-written gradient) and starts from
     the best single temperature, so it never ends above temperature scaling with the same loss.
 
     Parameters
     ----------
-    top_k : how many of the largest logits the network sees.
-    hidden : widths of its hidden layers.
-    random_state : seed of the initial hidden weights.
+    top_k
+        How many of the largest logits the network sees.
+    hidden
+        Widths of its hidden layers.
+    random_state
+        Seed of the initial hidden weights.
 
     Attributes
     ----------
-    parameters_ : all weights and biases, layer by layer, for logits clipped to ±100.
-    n_inputs_ : min(top_k, K).
+    parameters_
+        All weights and biases, layer by layer, for logits clipped to ±100.
+    n_inputs_
+        min(top_k, K).
 
     Examples
     --------
