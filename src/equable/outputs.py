@@ -35,11 +35,16 @@ class Outputs:
 
     Parameters
     ----------
-    logits : (N, K) scores before softmax, one column for each class seen so far.
-    labels : (N,) true classes in 0 … K − 1.
-    features : (N, D) penultimate features.
-    tasks : (N,) index of the task each row belongs to.
-    groups : (N,) batch ids, whole numbers or text: rows of one group share a temperature.
+    logits
+        (N, K) scores before softmax, one column for each class seen so far.
+    labels
+        (N,) true classes in 0 … K − 1.
+    features
+        (N, D) penultimate features.
+    tasks
+        (N,) index of the task each row belongs to.
+    groups
+        (N,) batch ids, whole numbers or text: rows of one group share a temperature.
 
     Examples
     --------

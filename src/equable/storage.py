@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -32,9 +31,6 @@ FREE_BYTES = 64 * 2**20
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 END_RECORD = 22  # bytes at the end of a zip file, before a comment of at most 65,535
 SEAL = "sha256"
-#: The seal of a record and the comma behind it, one blank from the left: deeper ones are none of its own.
-SEALED = re.compile(rb'\n "sha256": "([0-9a-f]{64})"(,?)')
-LINE_END = re.compile(rb"\n *")
 
 
 @contextmanager
@@ -107,21 +103,6 @@ def read_sealed(path: str | os.PathLike[str]) -> Any:
     if isinstance(value, dict) and value.pop(SEAL, None) != _seal(value):
         raise FileFormatError(f"{path} must be as it was written; its SHA-256 differs")
     return value
-
-
-def bears_its_seal(text: bytes) -> bool:
-    """Whether a record has its own SHA-256, seen without parsing it: a grid has thousands of scores.
-
-    The text sealed by `write_sealed` is that of the file without the seal and on one line,
-    and JSON has no line ends but those between values. False says nothing: the record must be read.
-    """
-    found = SEALED.search(text)
-    if found is None:
-        return False
-    before, after = text[: found.start()], text[found.end() :]
-    before = before if found[2] else before.removesuffix(b",")  # it was the last entry
-    line = LINE_END.sub(b"", (before + after).replace(b",\n", b", \n"))
-    return hashlib.sha256(line).hexdigest().encode() == found[1]
 
 
 def _seal(value: Mapping[str, Any]) -> str:

@@ -252,7 +252,7 @@ def test_a_process_that_dies_here_is_tried_again_and_blocks_nobody(tmp_path, tin
     ]
     assert "ValueError: planted" in (folder / "cells/seed-2.log").read_text()
     assert [cell.deaths for cell in found] == [TRIES, 0, 0]
-    assert count_states(found) == {"done": 0, "running": 0, "failed": 2, "damaged": 0, "missing": 1}
+    assert count_states(found) == {"done": 0, "running": 0, "failed": 2, "missing": 1}
 
 
 def test_a_run_on_a_folder_in_use_is_refused(tiny_run):
@@ -271,7 +271,7 @@ def test_status_of_a_finished_run(tiny_run, tmp_path):
     assert json.loads(call("status", tiny_run.path, "--json").stdout)["missing"] == 1
     with Journal(tiny_run.path / "cells/seed-0.jsonl").claimed():
         said = call("status", tiny_run.path).stdout
-    assert "0 done, 1 running, 0 failed, 0 damaged, 0 missing" in said
+    assert "0 done, 1 running, 0 failed, 0 missing" in said
     assert call("status", tmp_path).exit_code == 1
 
 
@@ -343,7 +343,7 @@ def test_ctrl_c_stops_a_grid_and_leaves_no_process(tmp_path, request):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "equable: interrupted; the same command resumes\n")
-    assert count_states(status(out)) == {"done": 0, "running": 0, "failed": 0, "damaged": 0, "missing": 2}
+    assert count_states(status(out)) == {"done": 0, "running": 0, "failed": 0, "missing": 2}
     assert not [*out.rglob("*.part"), *out.rglob("lock.json")]
     ends = [Journal(path).events()[-1]["event"] for path in out.glob("*/cells/*.jsonl")]
     assert ends == ["stopped", "stopped"]

@@ -116,7 +116,8 @@ def test_cubic_minimum_is_exact_on_a_parabola_and_close_on_a_smooth_curve():
 
 def test_folds_are_even_within_every_class():
     labels = np.repeat([0, 1, 2], [20, 3, 11])
-    folds = cross_folds(labels, np.random.default_rng(0).permutation(len(labels)))
+    logits = np.random.default_rng(0).normal(size=(len(labels), 3))
+    folds = cross_folds(logits, labels, np.ones(len(labels)))
     for c in range(3):
         counts = np.bincount(folds[labels == c], minlength=5)
         assert counts.max() - counts.min() <= 1
@@ -127,7 +128,7 @@ def test_cross_fitted_loss_equals_a_loop():
     data = make_incremental(n_per_class=10)
     rng = np.random.default_rng(0)
     x, weights = rng.normal(size=len(data.y)) * 0.2, np.ones(len(data.y))
-    folds = cross_folds(data.y, np.arange(len(data.y)))
+    folds = cross_folds(data.logits, data.y, weights)
     curves = tabulate(data.logits, data.y, weights, x, np.array([0.7]), folds, "brier")
     mix = rng.dirichlet(np.ones(9))
     got = cross_fitted_losses((mix / 10)[None], (mix / 10)[None], curves.sums[:, 0])[0]

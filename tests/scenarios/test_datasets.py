@@ -87,13 +87,9 @@ def test_the_record_keeps_types_and_pixels() -> None:
     assert {split: counts.tolist() for split, counts in data.counts().items()} == {"not given": [2, 2]}
 
 
-@pytest.mark.parametrize("at_hand", [True, False])
-def test_digits_are_sklearns(at_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read from its file, or asked for where a release keeps it elsewhere."""
+def test_digits_are_sklearns() -> None:
     from sklearn.datasets import load_digits
 
-    if not at_hand:
-        monkeypatch.setattr("equable.scenarios.datasets.digits.find_spec", lambda name: None)
     data, bunch = load_dataset("digits"), load_digits()
     assert data.images.shape == (1797, 8, 8, 1)
     np.testing.assert_array_equal(np.rint(data.images[..., 0] * (16 / 255)), bunch.images)  # nothing was lost

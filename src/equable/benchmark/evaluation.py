@@ -190,10 +190,14 @@ def evaluate_files(
 
     Parameters
     ----------
-    path : npz file of `Outputs`, rows that no calibrator was fitted on.
-    calibrators : files of saved calibrators.
-    how : which rows share a batch, as `group_rows` takes it.
-    n_bins, n_bootstrap, random_state : as in `equable.metrics.compare_tasks`; `n_bootstrap` 0 or at least 40.
+    path
+        npz file of `Outputs`, rows that no calibrator was fitted on.
+    calibrators
+        Files of saved calibrators.
+    how
+        Which rows share a batch, as `group_rows` takes it.
+    n_bins, n_bootstrap, random_state
+        As in `equable.metrics.compare_tasks`; `n_bootstrap` 0 or at least 40.
 
     Examples
     --------

@@ -29,8 +29,10 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
     Parameters
     ----------
-    folders : run folders with scores. One: its own report. Several: their comparison.
-    out : where to write; default the run folder itself, which several runs do not have.
+    folders
+        Run folders with scores. One: its own report. Several: their comparison.
+    out
+        Where to write; default the run folder itself, which several runs do not have.
     """
     if not folders:
         raise InputError("a report needs at least one run folder; got none")

@@ -1,6 +1,6 @@
-"""How far a run or a grid has come, read from its folder: nothing is computed and nothing written.
+"""How far a run or a grid has come: which files are there. Nothing is computed and nothing written.
 
-Every file is looked at (`equable.benchmark.damage`), so that "done" means that it can be used.
+The content of results is not read: a damaged file is named by the command that reads it.
 """
 
 from __future__ import annotations
@@ -11,26 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from equable.benchmark.cells import Cell
-from equable.benchmark.damage import Look, whole_record
 from equable.benchmark.grid import run_folders
 from equable.benchmark.journal import Event, deaths
 from equable.benchmark.lock import holds, started
 from equable.benchmark.methods import METHODS
 from equable.benchmark.score import NOISE_FLOOR
 from equable.benchmark.spread import Plan
-from equable.benchmark.store import RunFolder
-from equable.storage import read_json
+from equable.benchmark.store import TASK_FILES, RunFolder
 
-STATES = ("done", "running", "failed", "damaged", "missing")
+STATES = ("done", "running", "failed", "missing")
 
 
 @dataclass(frozen=True)
 class CellStatus:
     """One seed of one run.
 
-    ``done``: everything is there · ``running``: a process works on it now · ``failed``: the last process
-    ended with an error or died too often · ``damaged``: a file of it, or of its run, is not as it was written
-    · ``missing``: the rest, begun or not. The same command does the last two, what is damaged too.
+    ``done``: every file is there · ``running``: a process works on it now · ``failed``: the last process
+    ended with an error or died too often · ``missing``: the rest, begun or not; the same command goes on.
     """
 
     run: str
@@ -43,7 +40,6 @@ class CellStatus:
     deaths: int
     error: str
     log: str
-    damaged: tuple[str, ...] = ()  # below the run folder; the run's own files stand with each of its cells
 
 
 def status(path: Path) -> list[CellStatus]:
@@ -57,47 +53,46 @@ def count_states(cells: Sequence[CellStatus]) -> dict[str, int]:
     Examples
     --------
     >>> count_states([])
-    {'done': 0, 'running': 0, 'failed': 0, 'damaged': 0, 'missing': 0}
+    {'done': 0, 'running': 0, 'failed': 0, 'missing': 0}
     """
     return {state: sum(cell.state == state for cell in cells) for state in STATES}
 
 
 def _run_status(path: Path) -> Iterator[CellStatus]:
     folder = RunFolder(path)
-    plan, common = Plan(folder, folder.config()), Look(path)
-    common.read(path / "settings.json", whole_record)
-    for file in (path / "environment.json", *sorted(folder.ablations.glob("*.json"))):
-        common.read(file, read_json)
+    plan = Plan(folder, folder.config())
+    stored = {file.name for file in folder.scores.glob("seed-*_task-*.json")}
     for seed in plan.config.seeds:
-        yield _cell_status(path, plan, seed, common.damaged)
+        yield _cell_status(plan, seed, stored)
 
 
-def _cell_status(path: Path, plan: Plan, seed: int, common: Sequence[str]) -> CellStatus:
-    cell, look = Cell(str(path), seed, run=""), Look(path)
+def _cell_status(plan: Plan, seed: int, stored: set[str]) -> CellStatus:
+    """The state of one seed; `stored` are the names of the run's scores."""
+    folder, cell = plan.folder, Cell(str(plan.folder.path), seed, run="")
     events = cell.journal.events()
     last = events[-1] if events else {}
     works = cell.journal.is_claimed() or _begins(cell, last)
-    tasks = sum(look.has_task(plan.folder.task(seed, task)) for task in range(plan.n_tasks))
-    scores = look.scores(plan.folder.scores, seed)
-    regimes = look.read(plan.folder.regimes / f"seed-{seed}.json", whole_record)
+    tasks = sum(_has_task(folder.task(seed, task)) for task in range(plan.n_tasks))
     # Methods of the user's own may fail and leave no score: they are not waited for.
     needed, own = _names(plan, seed, (*METHODS, NOISE_FLOOR)), _names(plan, seed, plan.config.methods)
-    finished = tasks == plan.n_tasks and scores >= needed and regimes is not None
-    damaged = (*look.damaged, *common)
-    state = _state(finished, works, last, bool(damaged))
+    regimes = (folder.regimes / f"seed-{seed}.json").is_file()
+    state = _state(tasks == plan.n_tasks and needed <= stored and regimes, works, last)
     return CellStatus(
-        run=path.name,
+        run=folder.path.name,
         seed=seed,
         state=state,
         tasks=tasks,
         of_tasks=plan.n_tasks,
-        scores=len(scores & (needed | own)),
+        scores=len(stored & (needed | own)),
         of_scores=len(needed | own),
         deaths=_deaths([event for event in events if event.get("run") == last.get("run")], works),
         error=str(last.get("error", "")) if state == "failed" else "",
         log=str(cell.log) if cell.log.is_file() else "",
-        damaged=damaged,
     )
+
+
+def _has_task(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in TASK_FILES)
 
 
 def _names(plan: Plan, seed: int, methods: Iterable[str]) -> set[str]:
@@ -117,11 +112,9 @@ def _deaths(events: Sequence[Event], works: bool) -> int:
     return deaths(events) - int(works and bool(events) and events[-1]["event"] == "start")
 
 
-def _state(finished: bool, works: bool, last: Event, damaged: bool) -> str:
+def _state(finished: bool, works: bool, last: Event) -> str:
     if works:
         return "running"
-    if finished and not damaged:
+    if finished:
         return "done"
-    if last.get("event") in ("failed", "given up") and not finished:
-        return "failed"
-    return "damaged" if damaged else "missing"
+    return "failed" if last.get("event") in ("failed", "given up") else "missing"

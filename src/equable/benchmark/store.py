@@ -37,6 +37,8 @@ from equable.storage import read_json, read_sealed, sha256_of, write_json, write
 
 #: What training leaves of a task, and scoring reads.
 OUTPUT_FILES = ("validation.npz", "test.npz", "perturbed.npz")
+#: All that training leaves of a task.
+TASK_FILES = ("model.safetensors", "memory.npz", *OUTPUT_FILES, "done.json")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ from equable.calibrators.label_shift import (
     representatives,
     whole_groups,
 )
-from equable.calibrators.order import canonical_order
 from equable.calibrators.settings import (
     require_at_least,
     require_choice,
@@ -97,24 +96,35 @@ class ARC(Calibrator):
 
     Parameters
     ----------
-    loss : "brier" or "nll", what the temperature minimises on the calibration buffer.
-    prior_strength : α ≥ 0, how many rows the calibration buffer's own mix counts for in the estimate of a
+    loss
+        "brier" or "nll", what the temperature minimises on the calibration buffer.
+    prior_strength
+        α ≥ 0, how many rows the calibration buffer's own mix counts for in the estimate of a
         batch's mix; keeps small batches near replayed calibration. With `tasks` at fit, α is the prior of the
         batch's mix of *tasks*, and the mix of classes is pulled to that of its tasks by 6α rows.
-    adaptive : "auto" lets the temperature depend on a row's confidence as far as cross-fitting on the
+    adaptive
+        "auto" lets the temperature depend on a row's confidence as far as cross-fitting on the
         calibration buffer supports it; False gives every row of a batch the same temperature.
-    guard : fall back to RC's temperature for a batch where cross-fitted rows do not favour its own.
+    guard
+        Fall back to RC's temperature for a batch where cross-fitted rows do not favour its own.
 
     Attributes
     ----------
-    prior_ : (K,) class mix of the calibration buffer.
-    task_mixes_ : (T, K) class mix of each task, times the task's share of the calibration buffer; one row
+    prior_
+        (K,) class mix of the calibration buffer.
+    task_mixes_
+        (T, K) class mix of each task, times the task's share of the calibration buffer; one row
         where no tasks were given.
-    posterior_temperature_, posterior_bias_ : of the bias-corrected posteriors.
-    slopes_ : (S,) slopes b that a batch can choose from; the first is 0.
-    class_rows_ : (K,) effective calibration rows of each class.
-    fold_curves_, curve_derivatives_ : loss curves, see `equable.calibrators.curves`.
-    converged_ : whether the posteriors' fit converged.
+    posterior_temperature_, posterior_bias_
+        Of the bias-corrected posteriors.
+    slopes_
+        (S,) slopes b that a batch can choose from; the first is 0.
+    class_rows_
+        (K,) effective calibration rows of each class.
+    fold_curves_, curve_derivatives_
+        Loss curves, see `equable.calibrators.curves`.
+    converged_
+        Whether the posteriors' fit converged.
 
     Examples
     --------
@@ -196,7 +206,7 @@ class ARC(Calibrator):
         slopes = np.zeros(1)
         if self.adaptive == "auto":
             slopes = np.array(SHRINKAGE) * fit_slope(logits, labels, weights, x, self.loss, replayed)
-        folds = cross_folds(labels, canonical_order(logits, labels, weights))
+        folds = cross_folds(logits, labels, weights)
         curves = tabulate(logits, labels, weights, x, slopes, folds, self.loss).pulled_to(replayed)
         mass = np.bincount(labels, weights, minlength=rows.n_classes)
         squares = np.bincount(labels, weights**2, minlength=rows.n_classes)

@@ -23,7 +23,6 @@ from equable.arrays import (
     as_weights,
     refuse_probabilities,
 )
-from equable.calibrators.order import canonical_order, row_key
 from equable.calibrators.shifted import softmax
 from equable.errors import InputError, NotFittedError, UnsupportedError
 from equable.outputs import Outputs
@@ -47,24 +46,6 @@ class CalibrationSet:
     def n_classes(self) -> int:
         """K, the number of logit columns."""
         return int(self.logits.shape[1])
-
-    def in_canonical_order(self) -> CalibrationSet:
-        """The same rows in an order of their own: what is summed over them is then the same to the bit."""
-        further = [self.weights] if self.features is None else [row_key(self.features), self.weights]
-        order = canonical_order(self.logits, self.labels, *further)
-        current = self.current
-        if current is not None:
-            features, labels = current
-            by_row = np.lexsort((row_key(features), labels))
-            current = features[by_row], labels[by_row]
-        return CalibrationSet(
-            self.logits[order],
-            self.labels[order],
-            self.weights[order],
-            None if self.features is None else self.features[order],
-            None if self.tasks is None else self.tasks[order],
-            current,
-        )
 
 
 class Calibrator:
@@ -94,13 +75,19 @@ class Calibrator:
 
         Parameters
         ----------
-        logits : (N, K) scores before softmax.
-        y : (N,) true classes in 0 … K − 1.
-        features : (N, D) penultimate features, where the method needs them.
-        tasks : (N,) task of each row; the newest is the current task.
-        current : (features, y) of the current task's whole validation set; by default the rows of
+        logits
+            (N, K) scores before softmax.
+        y
+            (N,) true classes in 0 … K − 1.
+        features
+            (N, D) penultimate features, where the method needs them.
+        tasks
+            (N,) task of each row; the newest is the current task.
+        current
+            (features, y) of the current task's whole validation set; by default the rows of
             the newest task.
-        sample_weight : (N,) weights of losses, prototypes and class priors alike.
+        sample_weight
+            (N,) weights of losses, prototypes and class priors alike.
         """
         self._check_settings()
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)

@@ -65,8 +65,14 @@ def fit_slope(
     return float(result.x[1])
 
 
-def cross_folds(labels: IntArray, order: IntArray) -> IntArray:
-    """A fold in 0 … 4 for each row, each class dealt out in turn along `order`, (N,)."""
+def cross_folds(logits: np.ndarray, labels: IntArray, weights: FloatArray) -> IntArray:
+    """A fold in 0 … 4 for each row, (N,): each class is dealt out in turn.
+
+    The rows are sorted by their logits and weights, so their folds do not depend on the order in which they
+    came.
+    """
+    true = logits[np.arange(len(labels)), labels]
+    order = np.lexsort((weights, logits.sum(axis=1, dtype=np.float64), logits.max(axis=1), true))
     folds = np.empty(len(labels), dtype=np.int64)
     dealt = 0
     for label in np.unique(labels):

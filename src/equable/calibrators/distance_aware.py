@@ -48,24 +48,37 @@ class DATS(Calibrator):
 
     Parameters
     ----------
-    coverage : share of a batch's rows that its retained classes must cover, in (0, 1].
-    weights : "per_class", a w_c ≥ 0 for each class (0 for the current task's), or "shared", one w.
-    aggregate : "mean" of T(d_c) over the retained classes, or "literal": mean(w_c)·d_test + T_base.
-    metric : "cosine" (the paper's) or "euclidean".
-    distance : "class", all rows of a class share d_c, or "sample", each row has its own (an ablation).
-    prior_strength : λ ≥ 0, a weak pull of log T_base towards the calibration buffer's own temperature,
+    coverage
+        Share of a batch's rows that its retained classes must cover, in (0, 1].
+    weights
+        "per_class", a w_c ≥ 0 for each class (0 for the current task's), or "shared", one w.
+    aggregate
+        "mean" of T(d_c) over the retained classes, or "literal": mean(w_c)·d_test + T_base.
+    metric
+        "cosine" (the paper's) or "euclidean".
+    distance
+        "class", all rows of a class share d_c, or "sample", each row has its own (an ablation).
+    prior_strength
+        λ ≥ 0, a weak pull of log T_base towards the calibration buffer's own temperature,
         counted in rows: λ·(log T_base − log T_0)² beside the sum of the rows' Brier scores. Where every
         row of the current classes is correct nothing else holds T_base from below. 0 turns it off.
 
     Attributes
     ----------
-    base_temperature_ : T_base.
-    distance_weights_ : (K,) w_c.
-    class_distances_ : (K,) d_c in [0, 1].
-    class_temperatures_ : (K,) T(d_c).
-    prototypes_ : (K, D) from the calibration buffer.
-    current_prototypes_ : (C, D) from the current validation set.
-    converged_, n_iter_ : of the solver.
+    base_temperature_
+        T_base.
+    distance_weights_
+        (K,) w_c.
+    class_distances_
+        (K,) d_c in [0, 1].
+    class_temperatures_
+        (K,) T(d_c).
+    prototypes_
+        (K, D) from the calibration buffer.
+    current_prototypes_
+        (C, D) from the current validation set.
+    converged_, n_iter_
+        Of the solver.
 
     Examples
     --------
@@ -137,8 +150,6 @@ class DATS(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
-        if (self.weights, self.distance) != ("per_class", "class"):
-            rows = rows.in_canonical_order()  # the joint fit is not convex
         assert rows.features is not None
         classes = np.arange(rows.n_classes)
         newest = _newest_task(rows)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.order import row_key
 from equable.calibrators.shifted import ShiftedRows
 from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE, lbfgs, nll_temperature
 
@@ -93,7 +92,7 @@ def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArra
     """At most `most` of the rows `members`, evenly spaced in an order of their own, to stand for all.
 
     `most` is so large that what they say of the mix differs by little more than chance. The rows are
-    ordered by their logits, so it does not matter in which order they came.
+    sorted by a weighted sum of their logits, so the choice does not depend on the order in which they came.
 
     Examples
     --------
@@ -102,7 +101,9 @@ def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArra
     [1, 0]
     """
     blocks = row_blocks(len(members), logits.shape[1], elements=1 << 20)
-    order = members[np.argsort(np.concatenate([row_key(logits[members[block]]) for block in blocks]))]
+    factors = np.sqrt(np.arange(2.0, logits.shape[1] + 2))
+    keys = [(logits[members[block]] * factors).sum(axis=1) for block in blocks]
+    order = members[np.argsort(np.concatenate(keys))]
     return order[:: -(-len(order) // most)]
 
 

@@ -27,21 +27,26 @@ Layers = list[tuple[FloatArray, FloatArray]]
 
 
 class ParametrizedTemperatureScaling(Calibrator):
-    """softmax(z / T(z)), where T = |MLP(largest logits, sorted)| with ReLU layers, fitted by Brier.
+    """softmax(z / T(z)), where `T = |MLP(largest logits, sorted)|` with ReLU layers, fitted by Brier.
 
     The fit uses the whole calibration set at once (L-BFGS, hand-written gradient) and starts from
     the best single temperature, so it never ends above temperature scaling with the same loss.
 
     Parameters
     ----------
-    top_k : how many of the largest logits the network sees.
-    hidden : widths of its hidden layers.
-    random_state : seed of the initial hidden weights.
+    top_k
+        How many of the largest logits the network sees.
+    hidden
+        Widths of its hidden layers.
+    random_state
+        Seed of the initial hidden weights.
 
     Attributes
     ----------
-    parameters_ : all weights and biases, layer by layer, for logits clipped to ±100.
-    n_inputs_ : min(top_k, K).
+    parameters_
+        All weights and biases, layer by layer, for logits clipped to ±100.
+    n_inputs_
+        min(top_k, K).
 
     Examples
     --------
@@ -79,19 +84,20 @@ class ParametrizedTemperatureScaling(Calibrator):
             raise InputError(f"parameters_ must be those of a network with widths {widths}")
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        rows = rows.in_canonical_order()
-        inputs = _largest_logits(rows.logits, min(int(self.top_k), rows.n_classes))
+        # one layout in memory: sums then round alike, and the fit is not convex
+        logits = np.ascontiguousarray(rows.logits)
+        inputs = _largest_logits(logits, min(int(self.top_k), rows.n_classes))
         widths = [inputs.shape[1], *self.hidden, 1]
         centre, scale = inputs.mean(axis=0), inputs.std(axis=0)
         # a column that is constant but for rounding has no scale: divided by it, parameters would be huge
         scale = np.where(scale > 1e-9 * np.abs(inputs).max(axis=0), scale, 1.0)
-        shifted, standard = ShiftedRows(rows.logits), (inputs - centre) / scale
+        shifted, standard = ShiftedRows(logits), (inputs - centre) / scale
         relative = rows.weights / len(rows.weights)
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
             return _brier_and_gradient(parameters, widths, shifted, standard, rows, relative)
 
-        start = _initial(widths, brier_temperature(rows.logits, rows.labels, rows.weights).temperature)
+        start = _initial(widths, brier_temperature(logits, rows.labels, rows.weights).temperature)
         rng = np.random.default_rng(self.random_state)
         start[: -(widths[-2] + 1)] = _hidden_weights(widths, rng)
         result = lbfgs(objective, start, maxiter=500, maxfun=700, ftol=1e-10, gtol=1e-7)

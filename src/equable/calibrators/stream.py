@@ -24,8 +24,10 @@ class Stream:
 
     Parameters
     ----------
-    calibrator : fitted; it is used, never changed.
-    window : rows of the recent past kept, ≥ 1. Short windows follow drift, long ones are less noisy.
+    calibrator
+        Fitted; it is used, never changed.
+    window
+        Rows of the recent past kept, ≥ 1. Short windows follow drift, long ones are less noisy.
 
     Examples
     --------

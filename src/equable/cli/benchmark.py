@@ -122,10 +122,7 @@ def _tell_run(result: RunResult, json: bool) -> None:
 
 @app.command(epilog="Examples: equable status runs/cifar10 · equable status runs/grid --json")
 def status(run: Run, json: Json = False) -> None:
-    """What of a run or a grid is done, running, failed, damaged or missing.
-
-    Records are read and compared with their SHA-256; weights and stored outputs must be there in full length.
-    """
+    """What of a run or a grid is done, running, failed or missing."""
     from equable.benchmark.status import count_states
     from equable.benchmark.status import status as read_status
 
@@ -142,18 +139,15 @@ def status(run: Run, json: Json = False) -> None:
             "tasks": f"{cell.tasks}/{cell.of_tasks}",
             "scores": f"{cell.scores}/{cell.of_scores}",
             "deaths": cell.deaths or "",
-            "damaged": len(cell.damaged) or "",
         }
         for cell in cells
     ]
-    print_rows(("run", "seed", "state", "tasks", "scores", "deaths", "damaged"), rows)
+    print_rows(("run", "seed", "state", "tasks", "scores", "deaths"), rows)
     typer.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
     for cell in cells:
         if cell.state == "failed":
             log = f"; its log: {cell.log}" if cell.log else ""  # a cell alone runs in its command's process
             typer.echo(f"{cell.run} seed {cell.seed}: {cell.error}{log}")
-    for where, name in dict.fromkeys((cell.run, name) for cell in cells for name in cell.damaged):
-        typer.echo(f"{where}: {name} is damaged")
 
 
 @app.command(epilog="Examples: equable score runs/cifar10 · equable score runs/cifar10 --method mine.py:Mine")

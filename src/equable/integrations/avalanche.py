@@ -50,15 +50,20 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
 
     Parameters
     ----------
-    calibrator : an equable calibrator such as ``DATS()`` or ``ARC()``; it is fitted in place.
-    validation : stream whose i-th experience holds rows of the i-th training experience that are never
+    calibrator
+        An equable calibrator such as ``DATS()`` or ``ARC()``; it is fitted in place.
+    validation
+        Stream whose i-th experience holds rows of the i-th training experience that are never
         trained on, such as ``benchmark.valid_stream``. Augmentation is switched off for them.
-    features, percent, seed : as in `IncrementalCalibration`.
+    features, percent, seed
+        As in `IncrementalCalibration`.
 
     Attributes
     ----------
-    calibration : the `IncrementalCalibration` that does the work.
-    comparison : `TaskComparison` of the last evaluation, None before the first.
+    calibration
+        The `IncrementalCalibration` that does the work.
+    comparison
+        `TaskComparison` of the last evaluation, None before the first.
 
     Notes
     -----

@@ -38,20 +38,27 @@ class IncrementalCalibration:
 
     Parameters
     ----------
-    calibrator : an equable calibrator; it is fitted in place. `TemperatureScaling` is RC here, since all are
+    calibrator
+        An equable calibrator; it is fitted in place. `TemperatureScaling` is RC here, since all are
         fitted on the calibration buffer.
-    features : the penultimate layer, as in `equable.integrations.torch.collect`; collected only where the
+    features
+        The penultimate layer, as in `equable.integrations.torch.collect`; collected only where the
         calibrator needs features.
-    percent : the share of each class's validation rows that enters the calibration buffer, at least one row.
+    percent
+        The share of each class's validation rows that enters the calibration buffer, at least one row.
         Rows are drawn once, when their task ends, and stay.
-    seed : of that draw.
+    seed
+        Of that draw.
 
     Attributes
     ----------
-    classes : ids of the classes seen so far, ascending: the calibrator's columns. Once all classes have
+    classes
+        Ids of the classes seen so far, ascending: the calibrator's columns. Once all classes have
         been seen they are the model's own columns.
-    task_of_class : the newest task in which each class was learnt.
-    calibration_buffer : for each task its validation set and the rows of it that are kept.
+    task_of_class
+        The newest task in which each class was learnt.
+    calibration_buffer
+        For each task its validation set and the rows of it that are kept.
 
     Examples
     --------

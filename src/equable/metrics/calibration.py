@@ -28,19 +28,24 @@ GAUSSIAN_ROWS = 4096
 def expected_calibration_error(
     y_true: Any, y_prob: Any, *, n_bins: int = 10, strategy: Strategy = "uniform", debias: bool = False
 ) -> float:
-    """Mean distance of confidence and accuracy, Eq. 3: Σ_b n_b / N · |acc_b − conf_b|.
+    """Mean distance of confidence and accuracy, Eq. 3: `Σ_b n_b / N · |acc_b − conf_b|`.
 
     Parameters
     ----------
-    y_true : (N,) true classes.
-    y_prob : (N, K) probabilities; the largest of a row is its confidence.
-    n_bins : number of bins.
-    strategy : "uniform", bins [k / n_bins, (k + 1) / n_bins), the last one closed; or "quantile", bins
+    y_true
+        (N,) true classes.
+    y_prob
+        (N, K) probabilities; the largest of a row is its confidence.
+    n_bins
+        Number of bins.
+    strategy
+        "uniform", bins [k / n_bins, (k + 1) / n_bins), the last one closed; or "quantile", bins
         with equally many rows. There, equal confidences always share a bin: that of the middle of
         their ranks. conf_b is the mean confidence in the bin, never its centre.
-    debias : subtract the part that finite bins add (Kumar et al. 2019, for the absolute error):
-        with g_b = acc_b − conf_b and σ_b² = acc_b (1 − acc_b) / n_b, each |g_b| becomes
-        2 |g_b| − E|N(g_b, σ_b²)|, the mean of a folded normal in closed form; the sum is not let below
+    debias
+        Subtract the part that finite bins add (Kumar et al. 2019, for the absolute error):
+        with g_b = acc_b − conf_b and σ_b² = acc_b (1 − acc_b) / n_b, each `|g_b|` becomes
+        `2 |g_b| − E|N(g_b, σ_b²)|`, the mean of a folded normal in closed form; the sum is not let below
         zero. For a perfectly calibrated model it removes about two fifths of the bias, not all of it:
         see `noise_floor` for what is left to chance.
 
@@ -72,7 +77,7 @@ def classwise_ece(y_true: Any, y_prob: Any, *, n_bins: int = 10, strategy: Strat
 def maximum_calibration_error(
     y_true: Any, y_prob: Any, *, n_bins: int = 10, strategy: Strategy = "uniform"
 ) -> float:
-    """Largest |acc_b − conf_b| of a bin that holds any row, however few.
+    """Largest `|acc_b − conf_b|` of a bin that holds any row, however few.
 
     Examples
     --------
@@ -89,7 +94,7 @@ def noise_floor(y_prob: Any, *, n_bins: int = 10, n_resamples: int = 200, random
 
     Whether each row is right is drawn anew with its confidence as the probability, `n_resamples`
     times. A bin of more than 4,096 rows takes the Gaussian limit √(2/π · Σ p (1 − p)) of its mean
-    |hits − Σ p| instead.
+    `|hits − Σ p|` instead.
 
     Examples
     --------

@@ -39,13 +39,19 @@ class TaskComparison:
 
     Attributes
     ----------
-    accuracy, nll, average_ece : means over tasks after calibration, each task weighing the same;
+    accuracy, nll, average_ece
+        Means over tasks after calibration, each task weighing the same;
         `*_before` is the side without calibration, `*_change` after − before.
-    pooled_ece : ECE of all rows together.
-    delta_last_ece : ECE after − before on the task with the highest id.
-    max_delta_ece : the largest ECE after − before of any task.
-    tasks : one `TaskScores` a task, by task id.
-    intervals : name of an attribute → 95 % interval; empty without bootstrap. What rests on a task of
+    pooled_ece
+        ECE of all rows together.
+    delta_last_ece
+        ECE after − before on the task with the highest id.
+    max_delta_ece
+        The largest ECE after − before of any task.
+    tasks
+        One `TaskScores` a task, by task id.
+    intervals
+        Name of an attribute → 95 % interval; empty without bootstrap. What rests on a task of
         fewer than 20 rows, or of rows all alike, has none: resampling such rows says nothing.
     """
 

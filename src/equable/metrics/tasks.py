@@ -36,13 +36,19 @@ def compare_tasks(
 
     Parameters
     ----------
-    y_true : (N,) true classes.
-    tasks : (N,) task of each row; the highest is the last task.
-    before, after : (N, K) probabilities without and with calibration.
-    n_bins : equal-width bins of the ECE.
-    n_bootstrap : replicates of the paired bootstrap (1,000 is plenty), 0 for none. Rows are resampled
+    y_true
+        (N,) true classes.
+    tasks
+        (N,) task of each row; the highest is the last task.
+    before, after
+        (N, K) probabilities without and with calibration.
+    n_bins
+        Equal-width bins of the ECE.
+    n_bootstrap
+        Replicates of the paired bootstrap (1,000 is plenty), 0 for none. Rows are resampled
         within their task, the same rows before and after. Fewer than 40 are too few to claim anything.
-    random_state : seed or generator.
+    random_state
+        Seed or generator.
 
     Notes
     -----

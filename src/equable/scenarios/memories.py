@@ -26,7 +26,7 @@ MASK = "in_calibration_buffer"
 class ReplayMemory:
     """Class-balanced exemplars: every class holds q or q + 1 rows, or all it has if fewer.
 
-    The common number q is the largest with ``Σ_c min(q, rows of c) ≤ size``: |M| // seen classes, plus
+    The common number q is the largest with ``Σ_c min(q, rows of c) ≤ size``: `|M|` // seen classes, plus
     what small classes leave over. The remainder goes to the first classes that have a row more, one each,
     so that the memory is full. An old class can only shrink: rows once dropped are gone.
 

@@ -38,9 +38,12 @@ class Scenario(Sequence[Task]):
 
     Attributes
     ----------
-    order : the dataset's class ids in order of arrival; class ``order[k]`` is called k from here on.
-    labels : (N,) arrival number of each row's class.
-    hash : SHA-256 of order, task sizes and splits; equal hashes mean the same experiment.
+    order
+        The dataset's class ids in order of arrival; class ``order[k]`` is called k from here on.
+    labels
+        (N,) arrival number of each row's class.
+    hash
+        SHA-256 of order, task sizes and splits; equal hashes mean the same experiment.
     """
 
     order: tuple[int, ...]
@@ -95,15 +98,22 @@ def make_scenario(
 
     Parameters
     ----------
-    labels : (N,) class ids 0 … K − 1, each occurring.
-    split : (N,) 0 train, 1 validation, 2 test, −1 not given; None means −1 everywhere.
-    order : "random" (``numpy.random.RandomState(seed).shuffle``), "size" (by training count, largest
+    labels
+        (N,) class ids 0 … K − 1, each occurring.
+    split
+        (N,) 0 train, 1 validation, 2 test, −1 not given; None means −1 everywhere.
+    order
+        "random" (``numpy.random.RandomState(seed).shuffle``), "size" (by training count, largest
         first, ties to the lower id, the same for every seed), or all class ids in the wanted order.
-    tasks, sizes : either the number of tasks (equal sizes) or the number of classes of each.
-    fractions : shares of train, validation and test for rows whose split is not given, class by class.
-    validation_fraction : share of a class's training rows that becomes validation where a class has
+    tasks, sizes
+        Either the number of tasks (equal sizes) or the number of classes of each.
+    fractions
+        Shares of train, validation and test for rows whose split is not given, class by class.
+    validation_fraction
+        Share of a class's training rows that becomes validation where a class has
         no validation row.
-    seed : decides the splits, and the order when it is "random".
+    seed
+        Decides the splits, and the order when it is "random".
 
     Examples
     --------

@@ -37,13 +37,20 @@ class PerturbedMemory:
 
     Attributes
     ----------
-    outputs : the perturbed memory.
-    epsilon : ε*, the midpoint of the last interval.
-    target_temperature : T* of the current validation set.
-    temperature : T fitted on all perturbed exemplars.
-    interval : the last interval's ends (low, high).
-    interval_temperatures : temperatures of the perturbed current exemplars at those ends.
-    at_bound : whether T* lies outside them, so that no ε in [0, 1] was found to reach it, or a temperature is
+    outputs
+        The perturbed memory.
+    epsilon
+        ε*, the midpoint of the last interval.
+    target_temperature
+        T* of the current validation set.
+    temperature
+        T fitted on all perturbed exemplars.
+    interval
+        The last interval's ends (low, high).
+    interval_temperatures
+        Temperatures of the perturbed current exemplars at those ends.
+    at_bound
+        Whether T* lies outside them, so that no ε in [0, 1] was found to reach it, or a temperature is
         at a bound of the package.
     """
 

@@ -79,16 +79,22 @@ def train_scenario(
 
     Parameters
     ----------
-    dataset : holds the images of the rows the scenario speaks of.
-    network : called as ``network(n_classes, (height, width, channels))``, for instance
+    dataset
+        Holds the images of the rows the scenario speaks of.
+    network
+        Called as ``network(n_classes, (height, width, channels))``, for instance
         ``functools.partial(SlimResNet18, nf=20)``; see `equable.training.networks` for one's own.
-    seed : decides initial weights, batches, augmentation, replay memory and calibration buffer.
-    folder : where the ``task-<t>`` folders go.
-    progress : None shows a bar on a terminal, True always, False never.
+    seed
+        Decides initial weights, batches, augmentation, replay memory and calibration buffer.
+    folder
+        Where the ``task-<t>`` folders go.
+    progress
+        None shows a bar on a terminal, True always, False never.
 
     Returns
     -------
-    The contents of each task's ``done.json``.
+    list of dict
+        The contents of each task's ``done.json``.
 
     Examples
     --------

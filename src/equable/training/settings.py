@@ -27,18 +27,28 @@ class ReplaySettings:
 
     Parameters
     ----------
-    batch_size : b; each step sees b rows of the current task and, from the second task on, b rows of
+    batch_size
+        b; each step sees b rows of the current task and, from the second task on, b rows of
         the replay memory.
-    learning_rate, momentum, weight_decay : of SGD, whose state is new for each task.
-    max_epochs, patience : a task ends after `max_epochs`, or `patience` epochs without a better score.
-    early_stopping : which epoch's weights a task keeps, see `equable.training.replay`.
-    settle_batch_norm : after each epoch, replace batch norm's running statistics by their means over ten
+    learning_rate, momentum, weight_decay
+        Of SGD, whose state is new for each task.
+    max_epochs, patience
+        A task ends after `max_epochs`, or `patience` epochs without a better score.
+    early_stopping
+        Which epoch's weights a task keeps, see `equable.training.replay`.
+    settle_batch_norm
+        After each epoch, replace batch norm's running statistics by their means over ten
         batches with the weights fixed.
-    augmentation : "none", "flips" (both axes) or "flip_crop" (horizontal flip, padded random crop).
-    memory_size : |M|, rows of the replay memory.
-    calibration_percent : p, the share of each task's validation rows that enters the calibration buffer.
-    device : "cpu", "cuda" or "mps".
-    threads : CPU threads; None leaves torch's own choice. Other threads, other last bits.
+    augmentation
+        "none", "flips" (both axes) or "flip_crop" (horizontal flip, padded random crop).
+    memory_size
+        `|M|`, rows of the replay memory.
+    calibration_percent
+        p, the share of each task's validation rows that enters the calibration buffer.
+    device
+        "cpu", "cuda" or "mps".
+    threads
+        CPU threads; None leaves torch's own choice. Other threads, other last bits.
 
     Examples
     --------

@@ -43,8 +43,10 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    calibrator : fitted Uncalibrated, TS, ETS, PTS, DATS or ARC, with any settings.
-    path : of the file; an old one is replaced only when the new one is whole.
+    calibrator
+        Fitted Uncalibrated, TS, ETS, PTS, DATS or ARC, with any settings.
+    path
+        Of the file; an old one is replaced only when the new one is whole.
 
     Examples
     --------

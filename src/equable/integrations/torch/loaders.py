@@ -31,15 +31,21 @@ def collect(
 
     Parameters
     ----------
-    model : returns logits (n, K), a pair (logits, features), or a mapping with "logits".
-    loader : yields x, (x, y) or (x, y, task).
-    features : the penultimate layer, as a module or its dotted name. **Of an** ``nn.Linear`` **(the head)
+    model
+        Returns logits (n, K), a pair (logits, features), or a mapping with "logits".
+    loader
+        Yields x, (x, y) or (x, y, task).
+    features
+        The penultimate layer, as a module or its dotted name. **Of an** ``nn.Linear`` **(the head)
         the input is taken, of any other layer the output**; both are flattened to (n, D). By default the
         features that the model returns, else the input of the one linear layer with K outputs; where there
         is not exactly one, the error names the candidates. False collects none.
-    device : where inputs are sent; by default where the model's parameters are. The model is not moved.
-    labels : False leaves y unread, for labels that are missing or not the model's classes.
-    tasks : the task of all rows, or the task of each class, (K,), looked up by label; by default the
+    device
+        Where inputs are sent; by default where the model's parameters are. The model is not moved.
+    labels
+        False leaves y unread, for labels that are missing or not the model's classes.
+    tasks
+        The task of all rows, or the task of each class, (K,), looked up by label; by default the
         loader's third item.
 
     Examples

@@ -59,9 +59,12 @@ class CalibratedModel(nn.Module):
 
     Parameters
     ----------
-    model : returns logits (n, K), a pair (logits, features), or a mapping with "logits".
-    calibrator : fitted, or a `Stream`.
-    features : the penultimate layer as in `collect`; needed only where the calibrator needs features.
+    model
+        Returns logits (n, K), a pair (logits, features), or a mapping with "logits".
+    calibrator
+        Fitted, or a `Stream`.
+    features
+        The penultimate layer as in `collect`; needed only where the calibrator needs features.
 
     Examples
     --------
