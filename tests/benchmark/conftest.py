@@ -14,7 +14,6 @@ from equable.benchmark.settings import Config
 from equable.benchmark.store import RunFolder
 from equable.scenarios.datasets import load_dataset
 from equable.storage import write_npz
-from planted_cluster import cluster, living, nothing_left  # noqa: F401
 
 TINY = [
     "scenario.tasks=[4, 3, 3]",
