@@ -5,13 +5,17 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import equable
+import equable.cli
 import equable.metrics
 from equable.errors import MissingExtraError
 
@@ -49,6 +53,8 @@ METRICS = {
     "compare_tasks",
     "ReliabilityDisplay",
 }
+# what metrics return, and a share beside `risk_coverage`
+MORE_METRICS = {"ReliabilityCurve", "RiskCoverage", "TaskComparison", "TaskScores", "accepted_share"}
 CALIBRATOR_METHODS = {
     "fit": {
         "logits": NEEDED,
@@ -104,6 +110,25 @@ def defaults(function):
     return {p.name: p.default for p in parameters if p.name != "self" and p.kind not in skipped}
 
 
+FROZEN = Path(__file__).parent / "frozen" / "commands.json"
+
+
+def options_of(command, name=""):
+    """Command → its arguments and options, of a command and all below it."""
+    found = {name: sorted(word for param in command.params for word in (*param.opts, *param.secondary_opts))}
+    for child, below in getattr(command, "commands", {}).items():
+        found |= options_of(below, f"{name} {child}".strip())
+    return found
+
+
+def test_commands_and_options_are_those_stored():
+    """``EQUABLE_FREEZE=1`` writes the file anew."""
+    found = options_of(typer.main.get_command(equable.cli.app))
+    if os.environ.get("EQUABLE_FREEZE"):
+        FROZEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    assert found == json.loads(FROZEN.read_text(encoding="utf-8"))
+
+
 class TestNames:
     def test_the_list_is_exact(self):
         assert sorted(equable.__all__) == sorted({*CALIBRATORS, *OTHERS})
@@ -115,7 +140,7 @@ class TestNames:
         assert set(equable.__all__) <= set(dir(equable))
 
     def test_metrics(self):
-        assert set(equable.metrics.__all__) >= METRICS
+        assert set(equable.metrics.__all__) == METRICS | MORE_METRICS
         for name in equable.metrics.__all__:
             assert getattr(equable.metrics, name) is not None
 

@@ -27,8 +27,9 @@ def reference(request, tmp_path_factory):
         place = Place(shared / "blackbox")
         if not (place.run / "report.html").exists():
             driver = place.start("--jobs", "2")
-            _, complaint = driver.communicate(timeout=200)
+            said, complaint = driver.communicate(timeout=200)
             assert driver.returncode == 0, complaint
+            (place.folder / "run.json").write_text(said, encoding="utf-8")
             place.close()
     return place.run
 

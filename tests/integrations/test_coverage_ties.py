@@ -1,0 +1,67 @@
+"""DATS where one class covers exactly 60 % of a batch, and on one row: numpy, torch and ONNX agree."""
+
+import numpy as np
+import pytest
+
+import equable
+from planted import make_incremental
+
+torch = pytest.importorskip("torch")
+runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+from equable.integrations.onnx import export_onnx  # noqa: E402
+from equable.integrations.torch import CalibratedModel  # noqa: E402
+
+DATA = make_incremental()
+#: (main class, two others of equal count): the main class has 60 % of the rows, each other 20 %.
+SHARES = [(0, 4, 8), (8, 0, 1), (5, 6, 2)]
+
+
+class Pair(torch.nn.Module):
+    """Returns logits and features themselves."""
+
+    def forward(self, logits, features):
+        return logits, features
+
+
+@pytest.fixture(scope="module", params=["mean", "literal"])
+def dats(request):
+    calibrator = equable.DATS(aggregate=request.param)
+    return calibrator.fit(DATA.logits, DATA.y, features=DATA.features, tasks=DATA.tasks)
+
+
+@pytest.fixture(scope="module")
+def session(dats, tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "dats.onnx"
+    export_onnx(dats, path)
+    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def assert_all_give(dats, session, features, expected):
+    """Probabilities and temperature of the three, with logits of their own, to 1e-9."""
+    logits = np.random.default_rng(0).normal(size=(len(features), dats.n_classes_)) * 3
+    scaled = np.exp(logits / expected - (logits / expected).max(axis=1, keepdims=True))
+    probabilities = scaled / scaled.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(dats.temperature(logits, features=features), expected, rtol=1e-9)
+    with torch.no_grad():
+        by_torch = CalibratedModel(Pair(), dats)(torch.tensor(logits), torch.tensor(features)).numpy()
+    by_onnx, temperature = session.run(None, {"logits": logits, "features": features})
+    np.testing.assert_allclose(temperature, expected, rtol=1e-9)
+    for found in (dats.predict_proba(logits, features=features), by_torch, by_onnx):
+        np.testing.assert_allclose(found, probabilities, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", SHARES)
+@pytest.mark.parametrize("n", [5, 10, 100, 1000])
+def test_a_class_that_covers_just_enough_is_retained_alone(dats, session, n, classes):
+    assigned = np.repeat(classes, [n * 3 // 5, n // 5, n // 5])
+    np.random.default_rng(n).shuffle(assigned)
+    expected = dats.class_temperatures_[classes[0]]
+    assert len(set(dats.class_temperatures_[list(classes)])) > 1  # else the tie would not show
+    assert_all_give(dats, session, dats.prototypes_[assigned], expected)
+
+
+@pytest.mark.parametrize("label", range(9))
+def test_a_batch_of_one_row_has_the_temperature_of_its_class(dats, session, label):
+    assert_all_give(dats, session, dats.prototypes_[[label]], dats.class_temperatures_[label])
