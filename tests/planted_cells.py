@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from benchmarks import soak
+from speed import soak
 
 from equable.benchmark.cells import Cell
 from equable.benchmark.settings import Config
@@ -61,10 +61,10 @@ def train(cell: Cell) -> dict[str, int]:
     """
     from equable.benchmark.methods import METHODS
     from equable.benchmark.run_data import load_data
+    from equable.benchmark.run_folder import RunFolder
     from equable.benchmark.score import score_run
-    from equable.benchmark.store import RunFolder
     from equable.benchmark.train import train_seed
-    from equable.training.replay import TaskTrainer
+    from equable.training.train_task import TaskTrainer
 
     run_epoch = TaskTrainer.run_epoch
 
@@ -107,8 +107,8 @@ def crash(cell: Cell) -> dict[str, int]:
 
 def main(folder: str, address: str, work: str, seeds: str, settings: str) -> None:
     from equable.benchmark.lock import hold
+    from equable.benchmark.run_folder import start_run
     from equable.benchmark.spread import Place, Plan, cells_of, execute
-    from equable.benchmark.store import start_run
 
     path, place = Path(folder), Place(2, address or None)
     config = Config.model_validate_json(settings).with_seeds([int(seed) for seed in seeds.split(",")])

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from benchmarks.loopback import Cluster, ending_together
+from speed.loopback import Cluster, ending_together
 
 from equable.benchmark.settings import Config
 

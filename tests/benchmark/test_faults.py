@@ -10,17 +10,17 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from benchmarks.loopback import kill, until
-from benchmarks.soak import soak
+from speed.loopback import kill, until
+from speed.soak import soak
 
 from equable.benchmark.cells import Cell
 from equable.benchmark.journal import Journal, deaths
-from equable.benchmark.results import load_results
+from equable.benchmark.run_folder import start_run
 from equable.benchmark.status import status
-from equable.benchmark.store import start_run
-from equable.benchmark.tables.overall import main_table
-from equable.benchmark.tables.render import csv_text
-from equable.training.replay import TaskTrainer
+from equable.reports.results import load_results
+from equable.reports.tables.main import main_table
+from equable.reports.tables.render import csv_text
+from equable.training.train_task import TaskTrainer
 from planted_cells import SETTINGS, tiny_config, tiny_data, train
 from planted_cluster import finish
 

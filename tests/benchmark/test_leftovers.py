@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.loopback import end_all, marked, new_mark, until
+from speed.loopback import end_all, marked, new_mark, until
 
 pytest.importorskip("torch")
 pytest.importorskip("distributed")
@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[1]
 INNER = """
 import os, time
 from pathlib import Path
-from benchmarks.loopback import kill, marked, until
+from speed.loopback import kill, marked, until
 from planted_cells import tiny_config, tiny_data
 
 def test_that_does_not_come_to_its_end(cluster, tmp_path):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from equable.datasets import load_dataset
 from equable.errors import DataError
-from equable.scenarios.datasets import load_dataset
 from fuzz.hostile import damaged
 from fuzz.sandbox import FUZZ
 

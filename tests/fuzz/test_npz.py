@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import equable
+from equable.datasets import load_dataset
 from equable.errors import FileFormatError
-from equable.scenarios.datasets import load_dataset
 from fuzz.hostile import archives, damaged, zip_bomb
 from fuzz.sandbox import FUZZ
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save as to_bytes
 
 import equable
-from equable.calibrators.files import _digest
+from equable.calibrators.serialization import _digest
 from equable.errors import EquableError
 from fuzz.hostile import JSON, arrays, damaged, lying_safetensors
 from fuzz.sandbox import FUZZ
