@@ -146,15 +146,6 @@ class Cluster:
                 found += [parent, *parent.children(recursive=True)]
         return found
 
-    def cells(self) -> list[psutil.Process]:
-        """Processes of cells that are more than a record of their end."""
-        found = []
-        for process in marked(self.mark):
-            with suppress(psutil.NoSuchProcess):  # zombies too
-                if "equable.benchmark.cell_process" in process.cmdline():
-                    found.append(process)
-        return found
-
     def _start(self, *words: str) -> subprocess.Popen[bytes]:
         self.n_started += 1
         with open(self.folder / f"{self.n_started}-{words[0]}.log", "wb") as log:

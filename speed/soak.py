@@ -1,90 +1,64 @@
-"""Many small cells on two workers, one of which is killed every few seconds: ``python -m speed.soak``.
+"""Many small seeds on two workers, one of which is killed every few seconds: ``python -m speed.soak``.
 
-Every cell must be done, its result written once, and none given up. The measured time and the number of
-cells that were begun again go to ``speed/results/soak.json``.
+Only commands, files and processes are used. Every seed must be done and none given up; a second command
+then finds nothing left to do. What was measured goes to ``speed/results/soak.json``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
-from equable.benchmark.cells import Cell
-from equable.benchmark.journal import deaths
-from equable.benchmark.lock import hold
-from equable.benchmark.spread import Place, execute
-from equable.files import write_json
 from speed.loopback import ROOT, Cluster
 
-CELLS, SECONDS, WORKERS = 500, 0.5, 2
-#: More than a run's own 3: here workers die all the time, and never by a cell's fault.
+SEEDS, WORKERS = 40, 2
+#: More than a run's own 3: here workers die all the time, and never by a seed's fault.
 TRIES = 10
 KILL_EVERY = (5.0, 10.0)
 RESULT = Path(__file__).parent / "results" / "soak.json"
-
-
-def nap(cell: Cell) -> dict[str, int]:
-    """Half a second of work, whose result is a file; ``writes.txt`` has a line for each time it was made."""
-    result = cell.path / "results" / f"{cell.name}.json"
-    if result.exists():
-        return {"kept": 1}
-    time.sleep(float(os.environ.get("NAP_SECONDS", str(SECONDS))))
-    write_json(result, {"seed": cell.seed, "square": cell.seed**2})
-    with open(cell.path / "writes.txt", "a", encoding="utf-8") as file:
-        file.write(f"{cell.seed}\n")
-    return {"made": 1}
+SETTINGS = {
+    "scenario.tasks": 2,
+    "network.nf": 2,
+    "training.max_epochs": 2,
+    "training.batch_size": 16,
+    "training.memory_size": 8,
+    "training.threads": 1,
+    "score.n_bootstrap": 0,
+}
 
 
 class Killer(threading.Thread):
-    """Kills a random worker process whenever `wait` says so; its nanny starts another."""
+    """Kills a random worker process every 5–10 s; its nanny starts another."""
 
-    def __init__(self, cluster: Cluster, wait: Callable[[threading.Event, random.Random], bool]) -> None:
+    def __init__(self, cluster: Cluster, every: tuple[float, float]) -> None:
         super().__init__(daemon=True)
-        self.cluster, self.wait, self.random = cluster, wait, random.Random(0)
+        self.cluster, self.every, self.random = cluster, every, random.Random(0)
         self.over, self.kills = threading.Event(), 0
 
     def run(self) -> None:
         """Until it is over."""
-        while not self.wait(self.over, self.random):
+        while not self.over.wait(self.random.uniform(*self.every)):
             victims = [process for nanny in self.cluster.workers if (process := worker_of(nanny.pid))]
             if victims:
                 with suppress(ProcessLookupError):
                     os.kill(self.random.choice(victims), signal.SIGKILL)
                     self.kills += 1
-
-
-def seconds_pass(over: threading.Event, chance: random.Random) -> bool:
-    """Wait 5–10 s; True when it is over."""
-    return over.wait(chance.uniform(*KILL_EVERY))
-
-
-def cells_begin(folder: Path, number: int) -> Callable[[threading.Event, random.Random], bool]:
-    """The same by progress: a busy machine may take long to start a worker."""
-    seen = 0
-
-    def wait(over: threading.Event, chance: random.Random) -> bool:
-        nonlocal seen
-        while (now := len(list(folder.glob("cells/*.jsonl")))) < seen + number:
-            if over.wait(0.05):
-                return True
-        seen = now
-        return over.is_set()
-
-    return wait
 
 
 def worker_of(nanny: int) -> int | None:
@@ -96,49 +70,51 @@ def worker_of(nanny: int) -> int | None:
     return None
 
 
-def soak(
-    folder: Path,
-    cells: int = CELLS,
-    *,
-    kill_after: int | None = None,
-    say: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
-    """Run the cells and count; a worker is killed every 5–10 s, or after so many cells were begun."""
+def write_data(path: Path) -> None:
+    """Four classes of 8 × 8 images; a class is a bright row."""
+    labels = np.repeat(np.arange(4), 40)
+    images = np.random.default_rng(0).integers(0, 120, (160, 8, 8))
+    images[np.arange(160), labels * 2] += 100
+    np.savez(path, train_images=images.astype(np.uint8), train_labels=labels)
+
+
+def equable(cluster: Cluster, *words: object) -> dict[str, Any]:
+    """What a command prints as JSON."""
+    command = [sys.executable, "-m", "equable.cli", *map(str, words), "--json"]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=cluster.environment, check=True)
+    return dict(json.loads(run.stdout))
+
+
+def soak(folder: Path, seeds: int = SEEDS, *, every: tuple[float, float] = KILL_EVERY) -> dict[str, Any]:
+    """Run the seeds while workers are killed, then run them again."""
     cluster = Cluster(folder / "cluster")
-    killer = Killer(cluster, cells_begin(folder / "run", kill_after) if kill_after else seconds_pass)
+    killer = Killer(cluster, every)
+    write_data(folder / "tiny.npz")
+    settings = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+    words = ["run", "digits", "--data", folder / "tiny.npz", "--out", folder / "run", *settings]
+    words += ["--seeds", f"0-{seeds - 1}", "--tries", TRIES]
     try:
         cluster.ready(WORKERS)
         begin = time.monotonic()
-        with hold([folder / "run"]) as lease:
-            work = [
-                Cell(str(folder / "run"), seed, lease.token, tries=TRIES, work="speed.soak:nap")
-                for seed in range(cells)
-            ]
-            killer.start()
-            ends = []
-            for number, end in enumerate(execute(work, lease, Place(dask=cluster.address)), 1):
-                ends.append(end)
-                if number % 50 == 0:
-                    say(f"{number} cells after {time.monotonic() - begin:.0f} s, {killer.kills} kills")
+        killer.start()
+        found = equable(cluster, *words, "--dask", cluster.address)
+        seconds = time.monotonic() - begin
+        killer.over.set()
+        again = equable(cluster, *words, "--dask", cluster.ready(WORKERS).address)
+        state = equable(cluster, "status", folder / "run")
     finally:
         killer.over.set()
         cluster.close()
-    return {**count(folder / "run", ends), "kills": killer.kills, "seconds": time.monotonic() - begin}
-
-
-def count(folder: Path, ends: list[Any]) -> dict[str, Any]:
-    """What became of the cells: outcomes, results written, and processes begun again."""
-    written = (folder / "writes.txt").read_text(encoding="utf-8").split()
-    told = [cell.journal.events() for cell, _ in ends]
-    starts = [sum(event["event"] == "start" for event in events) for events in told]
     return {
-        "cells": len(ends),
-        "done": sum(outcome.state == "done" for _, outcome in ends),
-        "results": len(list((folder / "results").glob("*.json"))),
-        "written_twice": sum(written.count(str(cell.seed)) > 1 for cell, _ in ends),
-        "deaths": sum(map(deaths, told)),
-        "retries": sum(starts) - len(ends),
-        "most_tries_of_a_cell": max(starts),
+        "seeds": seeds,
+        "done": state["done"],
+        "failed": len(found["failed"]),
+        "deaths": found["deaths"],
+        "kills": killer.kills,
+        "scores": found["scores"]["made"] + found["scores"]["kept"],
+        "scores_made_again": again["scores"]["made"],
+        "half_written": len(list((folder / "run").rglob("*.part"))),
+        "seconds": seconds,
     }
 
 
@@ -146,10 +122,9 @@ def main() -> None:
     from speed.timing import cpu_name
 
     with tempfile.TemporaryDirectory() as folder:
-        found = soak(Path(folder), int(sys.argv[1]) if sys.argv[1:] else CELLS, say=print)
+        found = soak(Path(folder), int(sys.argv[1]) if sys.argv[1:] else SEEDS)
     found |= {
         "workers": WORKERS,
-        "seconds_of_each": SECONDS,
         "kill_every": KILL_EVERY,
         "hardware": cpu_name(),
         "date": datetime.now(UTC).date().isoformat(),
@@ -157,10 +132,11 @@ def main() -> None:
         | {name: version(name) for name in ("equable", "distributed")},
     }
     print(found)
-    assert found["done"] == found["results"] == found["cells"]
-    assert not found["written_twice"]
-    if found["cells"] == CELLS:
-        write_json(RESULT, found)
+    assert found["done"] == found["seeds"]
+    assert not found["failed"]
+    assert not found["scores_made_again"]
+    if found["seeds"] == SEEDS:
+        RESULT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         print(f"written: {RESULT.relative_to(ROOT)}")
 
 

@@ -1,6 +1,5 @@
 """Fixtures of the tiny run."""
 
-from planted_cluster import cluster, living, nothing_left  # noqa: F401
 from run_fixtures import (  # noqa: F401
     blank_figures,
     finished_run,

@@ -235,7 +235,6 @@ def test_cells_run_with_their_own_number_of_threads(tmp_path, tiny_config, monke
 def test_a_process_that_dies_here_is_tried_again_and_blocks_nobody(tmp_path, tiny_config, monkeypatch):
     """Seed 0 kills its process, seed 2 raises; without a cluster."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    monkeypatch.setenv("NAP_SECONDS", "0.01")
     folder = tmp_path / "run"
     with hold([folder]) as lease:
         config = tiny_config.with_seeds([0, 2, 3])

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
+from typer.testing import CliRunner
 
+from equable.cli import app
 from equable.errors import EquableError
 
 #: Inputs a test tries: a few in the ordinary suite, so many in ``make fuzz``.
@@ -60,6 +62,23 @@ FORBIDDEN = (
     "function.__new__",
 )
 LIBRARIES = tuple({os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, *sys.path) if path})
+
+
+def call(*words: object) -> str | EquableError:
+    """What a command prints, or its refusal: one line on standard error and exit code 1 or 2."""
+    found = CliRunner().invoke(app, [str(word) for word in words])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    assert "Traceback" not in found.output
+    assert "not enough memory" not in found.stderr
+    if found.exit_code == 0:
+        return found.stdout
+    assert found.exit_code in (1, 2), found.output
+    if found.exit_code == 1 and not found.stdout:  # usage errors are boxes, reports go to standard output
+        lines = found.stderr.splitlines()
+        own = [line for line in lines if line.startswith("equable: ") and "warning: " not in line]
+        assert len(own) == 1, found.stderr
+    return EquableError(found.stderr or found.stdout)
 
 
 class Sandbox:

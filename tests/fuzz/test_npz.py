@@ -1,6 +1,7 @@
 """npz files from strangers: outputs and images."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -8,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import equable
-from equable.datasets import load_dataset
-from equable.errors import FileFormatError
+from equable.errors import EquableError
 from fuzz.hostile import archives, damaged, zip_bomb
-from fuzz.sandbox import FUZZ
+from fuzz.sandbox import FUZZ, call
 
 RNG = np.random.default_rng(0)
 Y = np.arange(12) % 3
@@ -64,10 +64,19 @@ def test_outputs(sandbox, data):
 def test_images(sandbox, data):
     path = sandbox.box / "images.npz"
     path.write_bytes(data)
-    found = sandbox.read(lambda: load_dataset(path), len(data))
-    if not isinstance(found, Exception):
-        assert found.images.dtype == np.uint8
-        assert len(found.images) == len(found.labels) == len(found.split)
+    found = sandbox.read(lambda: call("datasets", "check", path, "--json"), len(data))
+    if not isinstance(found, EquableError):
+        assert json.loads(found)["ok"]
+
+
+@FUZZ
+@given(data=damaged(st.sampled_from(OUTPUTS)) | archives())
+def test_evaluate(sandbox, data):
+    path = sandbox.box / "outputs.npz"
+    path.write_bytes(data)
+    found = sandbox.read(lambda: call("evaluate", path, "--bootstrap", 0, "--json"), len(data) + 10**6)
+    if not isinstance(found, EquableError):
+        assert json.loads(found)["tasks"] >= 0
 
 
 @pytest.mark.parametrize("honest", [True, False])
@@ -76,5 +85,11 @@ def test_a_bomb_is_not_unpacked(sandbox, honest):
     assert len(data) < 250_000
     path = sandbox.box / "bomb.npz"
     path.write_bytes(data)
-    for reader in (equable.Outputs.load, load_dataset):
-        assert isinstance(sandbox.read(lambda reader=reader: reader(path), len(data)), FileFormatError)
+    readers = [
+        lambda: equable.Outputs.load(path),
+        lambda: call("datasets", "check", path),
+        lambda: call("evaluate", path),
+        lambda: call("calibrate", path, "--method", "ts", "--out", sandbox.box / "cal.safetensors"),
+    ]
+    for reader in readers:
+        assert isinstance(sandbox.read(reader, len(data)), EquableError)

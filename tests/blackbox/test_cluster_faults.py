@@ -1,0 +1,163 @@
+"""Faults of a Dask cluster: afterwards every result is as if nothing had happened."""
+
+import os
+import socket
+import time
+from contextlib import closing
+
+import psutil
+import pytest
+from speed.loopback import Cluster, until
+
+from blackbox.tiny_run import (
+    all_marked,
+    assert_undisturbed,
+    finished_files,
+    gone,
+    interrupt,
+    is_alive,
+    kill,
+    refusal,
+    states,
+)
+
+pytest.importorskip("torch")
+pytest.importorskip("distributed")
+
+#: Moves time.time of scheduler, workers and seeds by the seconds in the file that JUMP names.
+JUMPING_CLOCK = """import os, time
+_time, _path = time.time, os.environ.get("JUMP", "")
+def jumping():
+    try:
+        with open(_path) as file:
+            return _time() + float(file.read() or 0)
+    except OSError:
+        return _time()
+time.time = jumping
+"""
+
+
+@pytest.fixture(scope="module")
+def living(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "sitecustomize.py").write_text(JUMPING_CLOCK, encoding="utf-8")
+    with closing(Cluster(folder, [folder], JUMP=str(folder / "clock"))) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(living):
+    """A scheduler and two workers."""
+    (living.folder / "clock").unlink(missing_ok=True)
+    return living.ready(2)
+
+
+def processes_of(cluster, place):
+    """Processes on the cluster whose command line names the run folder."""
+    found = []
+    for process in cluster.family():
+        try:
+            if str(place.run) in " ".join(process.cmdline()) and is_alive(process.pid):
+                found.append(process.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def test_a_worker_is_killed_while_the_clock_jumps_and_its_seed_wakes_again(place, cluster, reference):
+    place.hold()
+    driver = place.start("--dask", cluster.address)
+    held = until(lambda: len(place.held()) == 2 and place.held(), driver)
+    assert str(place.run) in refusal(place.start("--dask", cluster.address))  # a second run
+    (cluster.folder / "clock").write_text("86400")
+    kept = finished_files(place.run)
+    first, second = (psutil.Process(pid) for pid in held.values())
+    first.suspend()  # a stopped process cannot notice that its worker is gone
+    kill(first.ppid())
+    until(lambda: set(processes_of(cluster, place)) - {first.pid, second.pid}, driver)  # its successor
+    (cluster.folder / "clock").write_text("-172800")
+    place.release()
+    first.resume()
+    place.settle(driver)
+    gone([first.pid])
+    assert_undisturbed(place.run, reference, kept)
+
+
+def test_interrupted_then_the_scheduler_dies_then_finished(place, cluster, reference):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent = "tcp://{}:{}".format(*server.getsockname())
+        begin = time.monotonic()
+        unanswered = place.start("--dask", silent, "--out", place.folder / "elsewhere")
+        place.hold()
+        driver = place.start("--dask", cluster.address, "--seeds", "0")
+        (seed,) = until(lambda: list(place.held().values()), driver)
+        complaint = interrupt(driver)
+        assert driver.returncode == 130
+        assert "interrupted" in complaint
+        gone([seed])
+        assert states(place.run) == ["missing"]
+        assert all(worker.poll() is None for worker in cluster.workers)
+        assert silent in refusal(unanswered)
+        assert time.monotonic() - begin < 60
+
+    kept = finished_files(place.run)
+    driver = place.start("--dask", cluster.address, "--seeds", "0")
+    (seed,) = until(lambda: list(place.held().values()), driver)
+    first = cluster.address
+    cluster.scheduler.kill()
+    complaint = refusal(driver)
+    assert first in complaint
+    gone([seed], seconds=30)  # it does not work on alone
+    place.release()
+    cluster.ready(2)
+    driver = place.start("--dask", cluster.address, "--seeds", "0")
+    place.settle(driver, 1)
+    assert_undisturbed(place.run, reference, kept, (0,))
+    until(lambda: not all_marked(place))
+
+
+@pytest.mark.parametrize("address", ["foo", "tcp://127.0.0.1:99999", "http://127.0.0.1:8786"])
+def test_what_is_no_address_is_refused(place, address):
+    complaint = refusal(place.start("--dask", address))
+    assert address in complaint
+
+
+def test_the_processes_of_a_test_run_that_is_killed_end(place, tmp_path):
+    """The tests' own watcher: pytest dies by SIGKILL, its stopped and orphaned processes follow."""
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    root = Path(__file__).parents[2]
+    inner = tmp_path / "test_inner.py"
+    inner.write_text(INNER, encoding="utf-8")
+    paths = [str(root / "tests"), str(root), os.environ.get("PYTHONPATH", "")]
+    tests = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-c", str(root / "pyproject.toml"), "-p", "no:cacheprovider"]
+        + ["-p", "blackbox.conftest", "--basetemp", str(tmp_path / "inner"), str(inner)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, place.mark: "1", "READY": str(tmp_path / "ready")}
+        | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    try:
+        until(lambda: (tmp_path / "ready").exists(), tests)
+        assert len(all_marked(place)) >= 4  # pytest, its watcher, two children
+    finally:
+        tests.kill()
+        tests.wait()
+    until(lambda: not all_marked(place), seconds=20)
+
+
+INNER = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+
+def test_that_does_not_come_to_its_end():
+    for session in (False, True):
+        code = "import time; time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", code], start_new_session=session)
+        os.kill(child.pid, signal.SIGSTOP)
+    Path(os.environ["READY"]).touch()
+    time.sleep(600)
+"""

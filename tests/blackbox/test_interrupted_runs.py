@@ -1,0 +1,161 @@
+"""Whatever ends a run or its processes, the same command finishes it with the same results."""
+
+import json
+import resource
+import shutil
+import signal
+
+import pytest
+from speed.loopback import until
+
+from blackbox.tiny_run import (
+    assert_undisturbed,
+    finished_files,
+    gone,
+    interrupt,
+    is_alive,
+    kill,
+    refusal,
+    states,
+    status,
+)
+
+pytest.importorskip("torch")
+
+HALF_WRITTEN = ("seed-0/task-0/.test.npz.0123.part", "scores/.seed-0_task-0_rc.json.0123.part")
+
+
+def test_interrupted_then_killed_then_finished(place, reference):
+    driver = place.start("--jobs", "2")
+    until(place.is_training, driver)
+    processes = place.seed_processes(driver)
+    assert len(processes) >= 2
+    complaint = refusal(place.start("--jobs", "2"))  # a second run in the same folder
+    assert str(place.run) in complaint
+    assert f"{driver.pid}" in complaint
+    assert driver.poll() is None
+    complaint = interrupt(driver)
+    assert driver.returncode == 130
+    assert "interrupted" in complaint
+    assert "Traceback" not in complaint
+    gone(processes)
+    assert "running" not in states(place.run)
+
+    place.hold()
+    driver = place.start("--jobs", "2")
+    until(lambda: len(place.held()) == 2, driver)
+    assert states(place.run) == ["running", "running"]
+    kept = finished_files(place.run)
+    assert kept
+    processes = place.seed_processes(driver)
+    driver.kill()
+    driver.communicate()
+    gone(processes)  # seeds do not work on alone
+    for name in HALF_WRITTEN:
+        (place.run / name).write_bytes(b"half")
+    place.release()
+
+    driver = place.start("--jobs", "2")
+    until(lambda: "running" in states(place.run), driver, seconds=15)  # the dead driver blocks nobody
+    place.settle(driver)
+    assert_undisturbed(place.run, reference, kept)
+
+
+def kill_when_held(place, driver, name=None):
+    """Kill the seed process that waits with this data, or any; returns the data."""
+    held = until(lambda: {n: p for n, p in place.held().items() if name in (None, n)}, driver)
+    name, pid = next(iter(held.items()))
+    kill(pid)
+    until(lambda: not is_alive(pid))
+    return name
+
+
+def test_a_seed_whose_process_keeps_dying_is_given_up_and_harms_no_other(place, reference):
+    place.hold()
+    driver = place.start("--jobs", "2", "--tries", "2")
+    until(lambda: len(place.held()) == 2, driver)
+    victim = kill_when_held(place, driver)
+    kill_when_held(place, driver, victim)
+    place.release()
+    said, complaint = driver.communicate(timeout=120)
+    assert driver.returncode == 1
+    assert "Traceback" not in complaint
+    facts = json.loads(said)
+    assert facts["deaths"] == 2
+    (failure,) = facts["failed"]
+    assert "2 times" in failure["error"]
+    assert (place.run / "report.html").is_file()  # of the other seed
+    assert sorted(states(place.run)) == ["done", "failed"]
+    (cell,) = [cell for cell in status(place.run)["cells"] if cell["state"] == "failed"]
+    assert (cell["seed"], cell["deaths"]) == (failure["seed"], 2)
+    assert_undisturbed(place.run, reference, {}, (1 - failure["seed"],))
+
+    kept = finished_files(place.run)
+    place.hold()
+    driver = place.start("--jobs", "2", "--tries", "2")  # it is tried anew, and may die once more
+    kill_when_held(place, driver, victim)
+    place.release()
+    place.settle(driver)
+    assert_undisturbed(place.run, reference, kept)
+
+
+def small_files():
+    """No file of the process may grow beyond 8 kB, as on a disk that is full."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+
+
+def test_one_seed_survives_a_full_disk_and_a_kill(place, reference):
+    complaint = refusal(place.start("--seeds", "0", preexec_fn=small_files))
+    assert "File too large" in complaint
+    assert states(place.run) == ["failed"]
+    assert not list(place.run.rglob("*.part"))
+    place.hold()
+    driver = place.start("--seeds", "0")
+    until(place.held, driver)
+    kept = finished_files(place.run)
+    driver.kill()
+    driver.communicate()
+    place.release()
+    driver = place.start("--seeds", "0")
+    place.settle(driver, 1)
+    assert_undisturbed(place.run, reference, kept, (0,))
+
+
+def flip(path):
+    """Change one byte and keep the length."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGE = {
+    "seed-0/task-0/done.json": truncate,
+    "seed-0/task-1/test.npz": flip,
+    "seed-1/task-0/validation.npz": truncate,
+    "seed-1/task-1/model.safetensors": flip,
+    "scores/seed-0_task-0_arc.json": truncate,
+    "scores/seed-1_task-1_dats.json": truncate,
+}
+
+
+def test_damaged_results_are_made_again(place, reference):
+    shutil.copytree(reference, place.run)
+    untouched = "scores/seed-1_task-0_noise_floor.json"
+    kept = {place.run / untouched: finished_files(place.run)[place.run / untouched]}
+    for name, damage in DAMAGE.items():
+        damage(place.run / name)
+    driver = place.start("--jobs", "2", what=place.run)
+    complaint = driver.communicate(timeout=120)[1]
+    assert driver.returncode == 0, complaint
+    assert_undisturbed(place.run, reference, kept)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(place):
+    (place.folder / "file").write_text("", encoding="utf-8")
+    place.run = place.folder / "file" / "run"
+    assert str(place.folder / "file") in refusal(place.start("--seeds", "0"))
