@@ -34,11 +34,11 @@ fuzz: $(VENV)/.test
 	OMP_NUM_THREADS=1 EQUABLE_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz --timeout 0
 
 bench: $(VENV)/.test
-	$(BIN)/python -m benchmarks $(ONLY)
+	$(BIN)/python -m speed $(ONLY)
 
 # Every table and figure of docs/results, and the README's, from the outputs stored in results/.
 results: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.published
+	OMP_NUM_THREADS=1 $(BIN)/python -m published
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyArrowPatch
 
-from equable.benchmark.figures.style import (
+from equable.reports.figures.style import (
     BLUE,
     DARK_CSS,
     GREEN,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from equable.benchmark.records import Score
-from equable.storage import write_json, write_sealed, write_text
+from equable.benchmark.score_record import Score
+from equable.files import write_json, write_sealed, write_text
 
 #: Change in ECE that each method makes on (earlier tasks, last task), in fractions.
 CHANGES = {

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from benchmarks.er_cifar100 import STEPS, mixed, paired_interval, task_pure
+from published.er_cifar100 import STEPS, mixed, paired_interval, task_pure
 
-from equable.storage import read_npz
+from equable.files import read_npz
 
 TASK_PURE = ("RC", "DATS", "ARC, plain", "ARC", "Temperature per task (bound)")
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from equable import storage
+from equable import files
 from equable.errors import FileFormatError
-from equable.storage import read_json, read_npz, write_npz
+from equable.files import read_json, read_npz, write_npz
 
 
 def npz_of(path, members, method=zipfile.ZIP_STORED):
@@ -157,7 +157,7 @@ class TestForeignNpz:
             read_npz(tmp_path / "a.npz")
 
     def test_a_bomb_is_refused_before_it_is_unpacked(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(storage, "FREE_BYTES", 1 << 20)
+        monkeypatch.setattr(files, "FREE_BYTES", 1 << 20)
         npz_of(tmp_path / "a.npz", [("x.npy", npy_of(np.zeros(1 << 19)))], zipfile.ZIP_DEFLATED)
         assert (tmp_path / "a.npz").stat().st_size < 10_000
         monkeypatch.setattr(zipfile.ZipFile, "open", None)

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import equable
 from equable.errors import FileFormatError, InputError
-from equable.storage import write_npz
+from equable.files import write_npz
 
 NAMES = ("logits", "labels", "features", "tasks", "groups")
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.published import claims_page, headline, index_page, limits, publish, run_page, store
-from benchmarks.published.claims import CLAIMS, verdict
-from benchmarks.published.evidence import POINTS, Estimate, Evidence, above, below, estimate, no_harm, within
-from benchmarks.published.runs import RUNS, compute
+from published import claims_page, headline, index_page, limits, publish, run_page, store
+from published.claims import CLAIMS, verdict
+from published.evidence import POINTS, Estimate, Evidence, above, below, estimate, no_harm, within
+from published.runs import RUNS, compute
 
 import equable
 from equable.benchmark.methods import METHODS
-from equable.benchmark.step import load_step
-from equable.benchmark.store import OUTPUT_FILES, RunFolder, outputs_digest
+from equable.benchmark.run_folder import OUTPUT_FILES, RunFolder, outputs_digest
+from equable.benchmark.task_outputs import load_step
 from equable.errors import ConvergenceWarning
+from equable.files import read_npz, sha256_of, write_sealed
 from equable.outputs import Outputs
 from equable.scenarios import ValidationSet
-from equable.storage import read_npz, sha256_of, write_sealed
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGES = ROOT / "results", ROOT / "docs" / "results"

@@ -27,9 +27,12 @@ _SUBMODULES = (
     "errors",
     "metrics",
     "outputs",
+    "datasets",
     "scenarios",
     "training",
     "benchmark",
+    "reports",
+    "deploy",
     "integrations",
 )
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from equable.arrays import IntArray, as_groups, as_integers, as_labels, as_logits, as_matrix
 from equable.errors import FileFormatError, InputError
-from equable.storage import read_npz, write_npz
+from equable.files import read_npz, write_npz
 
 SCHEMA = 1
 MAKE = "np.savez('rows.npz', logits=…, labels=…)"

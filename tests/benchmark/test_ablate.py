@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from equable.benchmark.ablate import CHOICES, DRAWS, INCLUSIONS, MEASURES, ablate_run, with_inclusion
-from equable.benchmark.records import Score
-from equable.benchmark.step import load_step
-from equable.storage import read_json
+from equable.benchmark.score_record import Score
+from equable.benchmark.task_outputs import load_step
+from equable.files import read_json
 
 DEFAULTS = {
     "coverage": 0.6,
@@ -22,7 +22,7 @@ LAST = 2
 def ablated(finished_run, tmp_path_factory):
     import shutil
 
-    from equable.benchmark.store import RunFolder
+    from equable.benchmark.run_folder import RunFolder
 
     folder = tmp_path_factory.mktemp("ablated") / "run"
     shutil.copytree(finished_run, folder)

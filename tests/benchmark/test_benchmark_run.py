@@ -8,7 +8,7 @@ import pytest
 from equable.benchmark import executors
 from equable.benchmark.executors import run_local
 from equable.benchmark.run import run
-from equable.benchmark.store import RunFolder
+from equable.benchmark.run_folder import RunFolder
 from equable.errors import ConfigError, DataError, EquableError
 
 pytest.importorskip("torch")

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from equable.benchmark import paper
 from equable.benchmark.config import PRESETS, check_classes, load_config, parse_seeds, read_config
 from equable.benchmark.run_data import scenario_of
 from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
+from equable.datasets import DATASETS
 from equable.errors import ConfigError
-from equable.scenarios.datasets import DATASETS
+from equable.reports import paper
 
 MEDICAL = ("bloodcell", "skinlesions")
 #: Preset → the paper's, and what it changes of that, as its own file says.

@@ -7,7 +7,7 @@ import sys
 
 import psutil
 import pytest
-from benchmarks.loopback import until
+from speed.loopback import until
 
 WORK = """
 import os, tempfile, time

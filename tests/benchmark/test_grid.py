@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks.loopback import until
+from speed.loopback import until
 from typer.testing import CliRunner
 
 from equable.benchmark import run as benchmark_run
@@ -18,9 +18,9 @@ from equable.benchmark.grid import is_grid, load_grid, run_folders, start_grid
 from equable.benchmark.journal import Journal
 from equable.benchmark.lock import hold
 from equable.benchmark.run import run_grid
+from equable.benchmark.run_folder import start_run
 from equable.benchmark.spread import Place, Plan, cells_of, execute
 from equable.benchmark.status import count_states, status
-from equable.benchmark.store import start_run
 from equable.cli import app
 from equable.errors import ConfigError, DataError
 from planted_cells import SETTINGS, tiny_data

@@ -13,7 +13,7 @@ import pytest
 from equable.benchmark import lock
 from equable.benchmark.lock import LOCK, hold, holds, machine, started
 from equable.errors import LockedError
-from equable.storage import write_json, write_text
+from equable.files import write_json, write_text
 
 
 def write_lease(folder, **changes):

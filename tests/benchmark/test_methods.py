@@ -5,7 +5,7 @@ import pytest
 
 from equable import Outputs
 from equable.benchmark.methods import METHODS
-from equable.benchmark.step import Step
+from equable.benchmark.task_outputs import Step
 
 LABELS = np.repeat(np.arange(4), 10)  # classes 0 and 1: task 0; classes 2 and 3: task 1, the current one
 BUFFERED = np.arange(40) % 10 < 3

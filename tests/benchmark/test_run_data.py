@@ -8,8 +8,8 @@ import pytest
 
 from equable.benchmark.config import load_config
 from equable.benchmark.run_data import beside_paper, describe_data
-from equable.benchmark.store import start_run
-from equable.scenarios.datasets import DATASETS, ImageDataset, digest_of
+from equable.benchmark.run_folder import start_run
+from equable.datasets import DATASETS, ImageDataset, digest_of
 
 CODES = {"train": 0, "validation": 1, "test": 2, "not given": -1}
 

@@ -8,16 +8,16 @@ import pytest
 
 import equable
 from equable.benchmark import score as score_module
-from equable.benchmark.bounds import TaskTemperatures
-from equable.benchmark.judge import forward_seconds, judge, set_exam
 from equable.benchmark.methods import METHODS, Method
-from equable.benchmark.records import Score
+from equable.benchmark.oracles import TaskTemperatures
+from equable.benchmark.run_folder import outputs_digest
 from equable.benchmark.score import score_run
-from equable.benchmark.step import load_step
-from equable.benchmark.store import outputs_digest
+from equable.benchmark.score_method import forward_seconds, judge, set_exam
+from equable.benchmark.score_record import Score
+from equable.benchmark.task_outputs import load_step
 from equable.errors import ConvergenceWarning, InputError
+from equable.files import read_json, read_sealed, write_sealed
 from equable.metrics import accepted_share, compare_tasks, expected_calibration_error, noise_floor
-from equable.storage import read_json, read_sealed, write_sealed
 
 LAST = 2
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from equable.benchmark.journal import Journal
 from equable.benchmark.lock import hold
+from equable.benchmark.run_folder import TASK_FILES
 from equable.benchmark.status import STATES, count_states, status
-from equable.benchmark.store import TASK_FILES
 from equable.cli import app
 
 
@@ -67,7 +67,7 @@ def test_a_process_that_is_still_being_made_has_not_died(tiny_run):
 
 def test_the_files_of_a_task_are_those_that_training_writes():
     pytest.importorskip("torch")
-    from equable.training.run import DONE, FILES
+    from equable.training.train_scenario import DONE, FILES
 
     assert set(TASK_FILES) == {*FILES, DONE}
 

@@ -64,8 +64,8 @@ def test_a_cluster_may_have_what_is_missing_here(no_work, monkeypatch):
 def test_a_demo_that_fails_says_why(monkeypatch, tmp_path):
     """Whatever else ends the cells of a demo is told, not that there are no scores."""
     from equable.benchmark.run import Failure, RunResult
+    from equable.benchmark.run_folder import RunFolder
     from equable.benchmark.score import ScoreCount
-    from equable.benchmark.store import RunFolder
 
     failure = Failure(tmp_path, 0, "ImportError: libtorch is damaged", tmp_path / "log")
     result = RunResult(RunFolder(tmp_path), ScoreCount(0, 0), None, (RunFolder(tmp_path),), (failure,))

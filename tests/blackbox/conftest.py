@@ -4,7 +4,7 @@ import os
 from unittest.mock import patch
 
 import pytest
-from benchmarks.loopback import ending_together
+from speed.loopback import ending_together
 from filelock import FileLock
 
 from blackbox.tiny_run import Place

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import psutil
 import pytest
-from benchmarks.loopback import Cluster, until
+from speed.loopback import Cluster, until
 
 from blackbox.tiny_run import (
     all_marked,

@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import pytest
-from benchmarks.loopback import until
+from speed.loopback import until
 
 from blackbox.tiny_run import (
     assert_undisturbed,

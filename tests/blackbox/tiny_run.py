@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from benchmarks.loopback import end_all, marked, new_mark, until
+from speed.loopback import end_all, marked, new_mark, until
 from typer.testing import CliRunner
 
 from equable.cli import app

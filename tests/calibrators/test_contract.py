@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import equable
-from equable.calibrators import shifted
+from equable.calibrators import row_blocks
 from equable.errors import ConvergenceWarning, InputError, NotFittedError
 from planted import make_incremental
 
@@ -235,7 +235,7 @@ def test_float32_logits_are_fitted_like_the_same_in_float64_however_many(
     logits = incremental.logits.astype(np.float32)
     same = replace(incremental, logits=logits.astype(np.float64))
     expected = predict(fit(clone(calibrator), same), same, groups=same.tasks)
-    monkeypatch.setattr(shifted, "LARGE_ELEMENTS", 1)
+    monkeypatch.setattr(row_blocks, "LARGE_ELEMENTS", 1)
     narrow = replace(incremental, logits=logits)
     found = predict(fit(calibrator, narrow), same, groups=same.tasks)
     np.testing.assert_allclose(found, expected, atol=1e-6)

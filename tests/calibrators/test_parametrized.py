@@ -6,7 +6,7 @@ import pytest
 import equable
 from equable.calibrators.base import CalibrationSet
 from equable.calibrators.parametrized import _brier_and_gradient, _largest_logits
-from equable.calibrators.shifted import ShiftedRows
+from equable.calibrators.row_blocks import ShiftedRows
 from planted import make_incremental
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import equable
-from equable.calibrators.files import save_with_extras
+from equable.calibrators.serialization import save_with_extras
 from equable.errors import FileFormatError, InputError, NotFittedError
 from planted import make_incremental
 

@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 import equable
-from equable.calibrators.solvers import LOSSES, brier_temperature
+from equable.calibrators.newton import LOSSES, brier_temperature
 from equable.errors import ConvergenceWarning
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import equable
 from calling import call, plain, refused
-from equable.storage import read_npz
+from equable.files import read_npz
 
 
 @pytest.mark.parametrize("name", ["calibrate", "apply", "evaluate"])

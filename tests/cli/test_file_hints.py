@@ -8,7 +8,7 @@ import pytest
 import equable
 from calling import call, refused
 from equable.errors import FileFormatError
-from equable.storage import read_npz
+from equable.files import read_npz
 
 SAVEZ = r"it is a single array \(npy\)\. Make one with np\.savez\('rows\.npz', logits=…, labels=…\)"
 

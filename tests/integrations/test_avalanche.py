@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-from benchmarks.avalanche_import import import_avalanche
+from speed.avalanche_import import import_avalanche
 from torch import nn
 from torch.utils.data import TensorDataset
 

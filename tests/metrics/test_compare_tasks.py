@@ -12,7 +12,7 @@ from equable.metrics import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from equable.metrics.comparison import CHANGES
+from equable.metrics.comparison_record import CHANGES
 
 
 @pytest.fixture

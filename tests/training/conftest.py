@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from equable.datasets import ImageDataset, load_dataset
 from equable.scenarios import Scenario, make_scenario
-from equable.scenarios.datasets import ImageDataset, load_dataset
 from equable.training import ReplaySettings, SlimResNet18, train_scenario
 from equable.training.checkpoint import load_tensors, load_weights
 from equable.training.images import Images

@@ -20,7 +20,7 @@ from equable.training.networks import (
     require_outputs,
     seen_logits,
 )
-from equable.training.replay import TaskTrainer
+from equable.training.train_task import TaskTrainer
 
 
 @pytest.mark.parametrize(

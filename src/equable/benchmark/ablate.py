@@ -25,13 +25,13 @@ from equable.arrays import FloatArray
 from equable.benchmark.executors import one_thread, run_local
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.progress import progress_bar
-from equable.benchmark.step import Step, load_step, tasks_of
-from equable.benchmark.store import RunFolder, furthest_steps, outputs_digest
+from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest
+from equable.benchmark.task_outputs import Step, load_step, tasks_of
 from equable.calibrators import DATS, Uncalibrated
 from equable.errors import ConvergenceWarning
+from equable.files import write_json
 from equable.metrics import compare_tasks
 from equable.scenarios.memories import draw_share
-from equable.storage import write_json
 
 Record = dict[str, Any]
 Setting = float | int | str

@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from equable.benchmark.own import absolute, as_they_are, check_methods, parse_method, read_methods
 from equable.benchmark.settings import Config, MethodSettings
 from equable.benchmark.toml import flatten, nest, parse_toml, parse_value, read_preset
+from equable.benchmark.user_methods import absolute, as_they_are, check_methods, parse_method, read_methods
 from equable.errors import ConfigError, DataError
 
 PRESETS = (
@@ -85,7 +85,7 @@ def load_config(
     data_dir : where official files lie.
     settings : ``"key=value"`` with dotted keys and TOML values.
     seeds : ``"0,1,2"`` or ``"0-9"``.
-    methods : ``"[NAME=]FILE.py:CLASS"``, methods of one's own (`equable.benchmark.own`).
+    methods : ``"[NAME=]FILE.py:CLASS"``, methods of one's own (`equable.benchmark.user_methods`).
     layers : settings between `what` and the command line's words, such as a grid's.
     asked : where `what` and `data` were said.
 
@@ -227,7 +227,7 @@ def _read(path: Path, where: str) -> str:
 
 def located(source: str, start: Path, where: str) -> str:
     """The name of a known dataset as it is, a path made absolute; `where` it was said."""
-    from equable.scenarios.datasets import DATASETS
+    from equable.datasets import DATASETS
 
     return source if source in DATASETS else absolute(source, start, where)
 
@@ -296,7 +296,7 @@ def _check_values(config: Config, origins: Mapping[str, str]) -> None:
 
 def _check_data(config: Config, origins: Mapping[str, str]) -> None:
     """The data is there, and where its classes are known, they suit the tasks."""
-    from equable.scenarios.datasets import DATASETS, resolve
+    from equable.datasets import DATASETS, resolve
 
     source = config.data.source
     if source in DATASETS:

@@ -36,12 +36,12 @@ from equable.benchmark.config import (
     set_layer,
     with_paths,
 )
-from equable.benchmark.own import absolute, read_methods
+from equable.benchmark.run_folder import require_empty
 from equable.benchmark.settings import COUNT, SEED, Config
-from equable.benchmark.store import require_empty
 from equable.benchmark.toml import dump_toml, flatten, nest, parse_toml
+from equable.benchmark.user_methods import absolute, read_methods
 from equable.errors import ConfigError
-from equable.storage import write_text
+from equable.files import write_text
 
 FILE = "grid.toml"
 

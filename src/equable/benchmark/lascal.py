@@ -13,9 +13,9 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
-from equable.calibrators.label_shift import estimate_mixes, fit_bias_corrected, posteriors
-from equable.calibrators.shifted import ShiftedRows
-from equable.calibrators.solvers import brier_temperature, temperature_grid
+from equable.calibrators.class_mix import estimate_mixes, fit_bias_corrected, posteriors
+from equable.calibrators.newton import brier_temperature, temperature_grid
+from equable.calibrators.row_blocks import ShiftedRows
 from equable.outputs import Outputs
 
 N_BINS = 15

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from equable.errors import LockedError
-from equable.storage import write_json
+from equable.files import write_json
 
 try:
     import fcntl

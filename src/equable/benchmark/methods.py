@@ -1,6 +1,6 @@
 """The methods of the benchmark: a table of calibration set × calibrator.
 
-Every row of `METHODS` is scored, tabulated and drawn; a run's own join them (`equable.benchmark.own`).
+Every row of `METHODS` is scored, tabulated and drawn; a run's own join them.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from equable.benchmark.bounds import TaskTemperatures
 from equable.benchmark.lascal import LaSCal
-from equable.benchmark.step import Rows, Step
+from equable.benchmark.oracles import TaskTemperatures
+from equable.benchmark.task_outputs import Rows, Step
 from equable.benchmark.tcil import SGDTemperatureScaling
 from equable.calibrators import (
     ARC,

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from equable.benchmark.batching import regimes_run
 from equable.benchmark.cells import Cell, Outcome, in_journal
 from equable.benchmark.grid import Grid, require_grid, start_grid
 from equable.benchmark.lock import hold
-from equable.benchmark.own import by_method
-from equable.benchmark.regimes import regimes_run
 from equable.benchmark.run_data import beside_paper, describe_data, load_data, scenario_of
+from equable.benchmark.run_folder import RunFolder, start_run, stored_methods
 from equable.benchmark.score import ScoreCount, drop_unscored, score_run
 from equable.benchmark.settings import Config
 from equable.benchmark.spread import Place, Plan, cells_of, spread
-from equable.benchmark.store import RunFolder, start_run, stored_methods
 from equable.benchmark.train import require_training, train_seed
+from equable.benchmark.user_methods import by_method
 from equable.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from equable.scenarios.datasets import ImageDataset
+    from equable.datasets import ImageDataset
 
 HERE = Place()
 
@@ -164,7 +164,7 @@ def run_seed(cell: Cell) -> dict[str, Any]:
 
 def write_report(folders: list[Path], out: Path | None = None) -> Path:
     """Tables, figures and page of one run, or of several in a folder of their own; the page's path."""
-    from equable.benchmark import report
+    from equable.reports import report
 
     return report.write_report(folders, out)
 

@@ -13,12 +13,12 @@ from equable.errors import DataError, InputError
 from equable.scenarios.tasks import Scenario, make_scenario
 
 if TYPE_CHECKING:
-    from equable.scenarios.datasets import ImageDataset, Source
+    from equable.datasets import ImageDataset, Source
 
 
 def load_data(config: Config) -> ImageDataset:
     """The dataset of a run; one that does not suit its settings is refused here, before training."""
-    from equable.scenarios.datasets import load_dataset
+    from equable.datasets import load_dataset
 
     settings = config.data
     dataset = load_dataset(
@@ -52,8 +52,8 @@ def describe_data(config: Config) -> dict[str, str]:
     >>> describe_data(load_config("digits"))
     {'name': 'digits', 'digest': 'none', 'origin': 'embedded'}
     """
-    from equable.scenarios.datasets import Source, digest_of, resolve
-    from equable.scenarios.datasets.tinyimagenet import is_tinyimagenet
+    from equable.datasets import Source, digest_of, resolve
+    from equable.datasets.tinyimagenet import is_tinyimagenet
 
     found = resolve(config.data.source)
     if isinstance(found, Source):
@@ -92,6 +92,6 @@ def _paper_preset(paper: str) -> dict[str, Any]:
 
 def _paper_source(paper: str) -> Source:
     """The official record of one of the paper's datasets, by the name of its preset."""
-    from equable.scenarios.datasets import DATASETS
+    from equable.datasets import DATASETS
 
     return DATASETS[_paper_preset(paper)["data"]["source"]]

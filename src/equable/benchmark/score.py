@@ -23,17 +23,17 @@ import numpy as np
 
 from equable.benchmark.config import methods_of_words
 from equable.benchmark.executors import one_thread, run_local
-from equable.benchmark.judge import Exam, calibrated, judge, set_exam
 from equable.benchmark.methods import METHODS, Method
-from equable.benchmark.own import as_they_are, check_methods, methods_of, naming
 from equable.benchmark.progress import progress_bar
-from equable.benchmark.records import Score
+from equable.benchmark.run_folder import RunFolder, outputs_digest, require_seeds
+from equable.benchmark.score_method import Exam, calibrated, judge, set_exam
+from equable.benchmark.score_record import Score
 from equable.benchmark.settings import Config, MethodSettings, ScoreSettings
-from equable.benchmark.step import load_step
-from equable.benchmark.store import RunFolder, outputs_digest, require_seeds
+from equable.benchmark.task_outputs import load_step
+from equable.benchmark.user_methods import as_they_are, check_methods, methods_of, naming
 from equable.errors import FileFormatError, MethodError
+from equable.files import read_sealed, write_sealed, write_text
 from equable.metrics import noise_floor
-from equable.storage import read_sealed, write_sealed, write_text
 
 SCHEMA = 1
 NOISE_FLOOR = "noise_floor"

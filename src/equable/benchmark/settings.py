@@ -71,7 +71,7 @@ class ScoreSettings(_Section):
 
 
 class MethodSettings(_Section):
-    """A method of the user's own, ``[methods.<name>]``; see `equable.benchmark.own`."""
+    """A method of the user's own, ``[methods.<name>]``; see `equable.benchmark.user_methods`."""
 
     #: ``file.py:Class`` or ``package.module:Class``.
     calibrator: Annotated[str, Field(pattern=r"^[^:].*:[^\W\d]\w*$")]

@@ -13,8 +13,8 @@ from equable.benchmark.executors import run_dask, run_threads, threads_of_each
 from equable.benchmark.lock import Lease
 from equable.benchmark.methods import METHODS
 from equable.benchmark.progress import Bar, open_bar
+from equable.benchmark.run_folder import RunFolder
 from equable.benchmark.settings import Config
-from equable.benchmark.store import RunFolder
 
 #: Seconds a stopped run waits for cells on a cluster to see that it is over.
 SECONDS_TO_STOP = 15.0

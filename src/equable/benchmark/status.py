@@ -15,9 +15,9 @@ from equable.benchmark.grid import run_folders
 from equable.benchmark.journal import Event, deaths
 from equable.benchmark.lock import holds, started
 from equable.benchmark.methods import METHODS
+from equable.benchmark.run_folder import TASK_FILES, RunFolder
 from equable.benchmark.score import NOISE_FLOOR
 from equable.benchmark.spread import Plan
-from equable.benchmark.store import TASK_FILES, RunFolder
 
 STATES = ("done", "running", "failed", "missing")
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.settings import require_temperatures
+from equable.calibrators.newton import warn_if_bound
 from equable.calibrators.sgd_temperature import sgd_temperature
-from equable.calibrators.solvers import warn_if_bound
+from equable.calibrators.validation import require_temperatures
 from equable.outputs import Outputs
 
 

@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from equable.benchmark.run_data import scenario_of
+from equable.benchmark.run_folder import RunFolder
 from equable.benchmark.settings import Config
-from equable.benchmark.store import RunFolder
 from equable.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from equable.scenarios.datasets import ImageDataset
+    from equable.datasets import ImageDataset
     from equable.training import ReplaySettings
 
 

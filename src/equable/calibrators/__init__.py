@@ -1,11 +1,11 @@
 """Calibrators: arrays in, probabilities out. One method, one file."""
 
-from equable.calibrators.adaptive import ARC, BatchFacts
+from equable.calibrators.arc import ARC, BatchFacts
 from equable.calibrators.base import Calibrator
-from equable.calibrators.distance_aware import DATS
+from equable.calibrators.dats import DATS
 from equable.calibrators.ensemble import EnsembleTemperatureScaling
-from equable.calibrators.files import load
 from equable.calibrators.parametrized import ParametrizedTemperatureScaling
+from equable.calibrators.serialization import load
 from equable.calibrators.stream import Stream
 from equable.calibrators.temperature import TemperatureScaling
 from equable.calibrators.uncalibrated import Uncalibrated

@@ -23,7 +23,7 @@ from equable.arrays import (
     as_weights,
     refuse_probabilities,
 )
-from equable.calibrators.shifted import softmax
+from equable.calibrators.row_blocks import softmax
 from equable.errors import InputError, NotFittedError, UnsupportedError
 from equable.outputs import Outputs
 
@@ -115,7 +115,7 @@ class Calibrator:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `equable.load` reads, atomically."""
-        from equable.calibrators.files import save
+        from equable.calibrators.serialization import save
 
         save(self, path)
 

@@ -9,9 +9,7 @@ import numpy as np
 
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.settings import require_count
-from equable.calibrators.shifted import ShiftedRows
-from equable.calibrators.solvers import (
+from equable.calibrators.newton import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     brier_temperature,
@@ -19,6 +17,8 @@ from equable.calibrators.solvers import (
     loss_and_slope,
     warn_if_bound,
 )
+from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.validation import require_count
 from equable.errors import InputError
 from equable.outputs import Outputs
 

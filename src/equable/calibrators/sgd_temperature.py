@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from equable.arrays import IntArray
-from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE
+from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 EPOCHS = 100
 BATCH_SIZE = 128

@@ -9,8 +9,8 @@ import numpy as np
 
 from equable.arrays import as_array
 from equable.calibrators.base import Calibrator
-from equable.calibrators.files import load_with_extras, save_with_extras
-from equable.calibrators.settings import require_count
+from equable.calibrators.serialization import load_with_extras, save_with_extras
+from equable.calibrators.validation import require_count
 from equable.errors import FileFormatError, InputError, NotFittedError
 from equable.outputs import Outputs
 

@@ -13,8 +13,8 @@ from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_json, prin
 
 if TYPE_CHECKING:
     from equable.benchmark.run import RunResult
+    from equable.benchmark.run_folder import RunFolder
     from equable.benchmark.score import ScoreCount
-    from equable.benchmark.store import RunFolder
 
 Method = Annotated[
     list[str] | None,
@@ -159,8 +159,8 @@ def score(
 ) -> None:
     """Score stored outputs with every method: no training; what is scored already stays."""
     from equable.benchmark.executors import cpu_count
+    from equable.benchmark.run_folder import open_run
     from equable.benchmark.score import score_own, score_run
-    from equable.benchmark.store import open_run
 
     folder, n_jobs, progress = open_run(run), jobs or cpu_count(), False if json else None
     if method:
@@ -181,7 +181,7 @@ def score(
 def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     """Vary DATS's settings and the calibration buffer's size on stored outputs: no training."""
     from equable.benchmark.ablate import ablate_run
-    from equable.benchmark.store import open_run
+    from equable.benchmark.run_folder import open_run
 
     records = ablate_run(open_run(run), jobs=jobs, progress=False if json else None)
     if json:
@@ -195,8 +195,8 @@ def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
 @app.command(epilog="Example: equable regimes runs/cifar10")
 def regimes(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     """Serve stored outputs in batches of other sizes and mixes, and as a stream: no training."""
-    from equable.benchmark.regimes import regimes_run
-    from equable.benchmark.store import open_run
+    from equable.benchmark.batching import regimes_run
+    from equable.benchmark.run_folder import open_run
 
     records = regimes_run(open_run(run), jobs=jobs, progress=False if json else None)
     if json:
@@ -216,9 +216,9 @@ def report(
 ) -> None:
     """Tables, figures and the page of one run, or the comparison of several or a grid, from their scores."""
     from equable.benchmark.grid import run_folders
-    from equable.benchmark.names import require_once
-    from equable.benchmark.report import require_own_folder
     from equable.benchmark.run import write_report
+    from equable.reports.distinct_names import require_once
+    from equable.reports.report import require_own_folder
 
     if len(runs) == 1 and not (runs[0] / "config.toml").is_file():
         out = out or runs[0]  # a grid's report lies in its own folder
@@ -235,7 +235,7 @@ def report(
 
 def _tell_failures(counts: ScoreCount, runs: Sequence[RunFolder]) -> None:
     """What methods of the user's own failed at; everything else is stored and shown by now."""
-    from equable.benchmark.own import told_failures
+    from equable.benchmark.user_methods import told_failures
 
     if not counts.failed:
         return
@@ -248,7 +248,7 @@ def _tell_failures(counts: ScoreCount, runs: Sequence[RunFolder]) -> None:
 def _print_table(run: Path) -> None:
     from rich.console import Console
 
-    from equable.benchmark.tables import terminal_table
+    from equable.reports.tables import terminal_table
 
     Console().print(terminal_table(run))
 
@@ -261,7 +261,7 @@ def _summaries(result: RunResult) -> dict[str, Any]:
 
 def _summary(run: Path) -> dict[str, Any]:
     """Mean and std over seeds of each method after the last task, for ``--json``."""
-    from equable.benchmark.results import load_results
+    from equable.reports.results import load_results
 
     results = load_results(run)
     metrics = ("accuracy", "nll", "average_ece", "delta_last_ece", "max_delta_ece")

@@ -15,7 +15,7 @@ app.add_typer(datasets_app, name="datasets")
 @datasets_app.command("list")
 def datasets_list(data_dir: DataDir = None, json: Json = False) -> None:
     """The paper's dataset table, and the other datasets known by name."""
-    from equable.scenarios.datasets import paper_table
+    from equable.datasets import paper_table
 
     rows = [vars(row) for row in paper_table(data_dir=data_dir)]
     if json:
@@ -35,7 +35,7 @@ def datasets_get(
     json: Json = False,
 ) -> None:
     """Download a dataset's official files and verify them."""
-    from equable.scenarios.datasets import fetch
+    from equable.datasets import fetch
 
     paths = fetch(name, data_dir=data_dir)
     if json:
@@ -54,7 +54,7 @@ def datasets_check(
     json: Json = False,
 ) -> None:
     """Count a dataset and say what is wrong with it; exit code 1 if it cannot be used."""
-    from equable.scenarios.datasets import check
+    from equable.datasets import check
 
     found = check(path, data_dir=data_dir, image_size=image_size)
     if json:

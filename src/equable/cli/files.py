@@ -71,8 +71,8 @@ def calibrate(
 
     rc is ts fitted on the calibration buffer: the method is the same, the file makes the difference.
     """
-    from equable.benchmark.deploy import fit_file, make_calibrator
-    from equable.benchmark.judge import _learnt
+    from equable.benchmark.score_method import _learnt
+    from equable.deploy.files import fit_file, make_calibrator
 
     _check_target(out, "-o", outputs, current)
     with _said_plainly() as said:
@@ -115,7 +115,8 @@ def apply(
     json: Json = False,
 ) -> None:
     """Calibrated probabilities of a file of outputs, row by row in the same order. Labels are not needed."""
-    from equable.benchmark.deploy import (
+    from equable.calibrators import load
+    from equable.deploy.files import (
         apply_calibrator,
         group_rows,
         load_outputs,
@@ -123,7 +124,6 @@ def apply(
         refuse_swapped,
         warn_of_one_batch,
     )
-    from equable.calibrators import load
 
     _check_target(out, "-o", outputs, calibrator)
     refuse_swapped([calibrator], outputs, "CAL.safetensors OUTPUTS.npz")
@@ -181,8 +181,8 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Judge saved calibrators on a file of outputs with labels, task by task where it names tasks."""
-    from equable.benchmark.deploy import refuse_swapped
-    from equable.benchmark.evaluation import evaluate_files
+    from equable.deploy.evaluation import evaluate_files
+    from equable.deploy.files import refuse_swapped
 
     refuse_swapped(calibrators or (), outputs, "OUTPUTS.npz CAL.safetensors")
     if html is not None:
@@ -190,7 +190,7 @@ def evaluate(
     with _said_plainly() as said:
         found = evaluate_files(outputs, calibrators or (), groups, n_bins=bins, n_bootstrap=bootstrap)
     if html is not None:
-        from equable.benchmark.evaluation_page import write_page
+        from equable.deploy.evaluation_page import write_page
 
         write_page(found, html)
     if json:
@@ -204,9 +204,9 @@ def evaluate(
 def _print_evaluation(found: Any) -> None:
     from rich.console import Console
 
-    from equable.benchmark.evaluation_tables import terminal_tables
-    from equable.benchmark.evaluation_words import about_file, sentences_of
-    from equable.benchmark.tables.render import rich_table
+    from equable.deploy.evaluation_sentences import about_file, sentences_of
+    from equable.deploy.evaluation_tables import terminal_tables
+    from equable.reports.tables.render import rich_table
 
     typer.echo(about_file(found))
     for table in terminal_tables(found):

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from equable.arrays import IntArray, as_array, as_integers
 from equable.calibrators import Calibrator
-from equable.calibrators.shifted import softmax
+from equable.calibrators.row_blocks import softmax
 from equable.errors import InputError, NotFittedError
 from equable.integrations.torch import collect
 from equable.metrics import TaskComparison, compare_tasks

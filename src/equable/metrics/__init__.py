@@ -10,12 +10,12 @@ from equable.metrics.calibration import (
     maximum_calibration_error,
     noise_floor,
 )
-from equable.metrics.comparison import TaskComparison, TaskScores
-from equable.metrics.curve import ReliabilityCurve, reliability_curve
-from equable.metrics.display import ReliabilityDisplay
+from equable.metrics.comparison_record import TaskComparison, TaskScores
 from equable.metrics.referral import RiskCoverage, accepted_share, risk_coverage
+from equable.metrics.reliability import ReliabilityCurve, reliability_curve
+from equable.metrics.reliability_display import ReliabilityDisplay
 from equable.metrics.scores import accuracy, brier_score, negative_log_likelihood
-from equable.metrics.tasks import compare_tasks
+from equable.metrics.task_comparison import compare_tasks
 
 __all__ = [
     "ReliabilityCurve",

@@ -15,8 +15,8 @@ import numpy as np
 
 from equable.arrays import BoolArray, IntArray
 from equable.errors import FileFormatError, InputError
+from equable.files import read_npz, write_npz
 from equable.outputs import Outputs
-from equable.storage import read_npz, write_npz
 
 #: The array of ``validation.npz`` that is true for the rows of the calibration buffer.
 MASK = "in_calibration_buffer"

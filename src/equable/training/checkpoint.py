@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from equable.errors import FileFormatError
-from equable.storage import write_bytes
+from equable.files import write_bytes
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ class ReplaySettings:
     max_epochs, patience
         A task ends after `max_epochs`, or `patience` epochs without a better score.
     early_stopping
-        Which epoch's weights a task keeps, see `equable.training.replay`.
+        Which epoch's weights a task keeps, see `equable.training.train_task`.
     settle_batch_norm
         After each epoch, replace batch norm's running statistics by their means over ten
         batches with the weights fixed.

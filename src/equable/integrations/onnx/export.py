@@ -10,10 +10,11 @@ from onnx import helper
 
 from equable import __version__
 from equable.calibrators import ARC, DATS, Calibrator, EnsembleTemperatureScaling
-from equable.calibrators.files import _plain_number
-from equable.calibrators.label_shift import MAX_ITER, TOLERANCE
+from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
+from equable.calibrators.serialization import _plain_number
 from equable.errors import UnsupportedError
-from equable.integrations.fitted import require_fitted
+from equable.files import write_bytes
+from equable.integrations.exported_constants import require_fitted
 from equable.integrations.onnx.graph import Graph, tensor
 from equable.integrations.onnx.methods import (
     FEATURES,
@@ -23,7 +24,6 @@ from equable.integrations.onnx.methods import (
     TEMPERATURE,
     begin,
 )
-from equable.storage import write_bytes
 
 OPSET = 17
 # the file format of opset 17; newer ones would be refused by older runtimes for nothing

@@ -22,12 +22,12 @@ from equable.calibrators import (
     TemperatureScaling,
     Uncalibrated,
 )
-from equable.calibrators.curves import CONFIDENCE_CENTRE
-from equable.calibrators.label_shift import MAX_ITER, TOLERANCE
+from equable.calibrators.arc_loss_curves import CONFIDENCE_CENTRE
+from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
+from equable.calibrators.newton import LOG_BOUNDS, MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.calibrators.parametrized import LOGIT_LIMIT
 from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING
-from equable.calibrators.solvers import LOG_BOUNDS, MAX_TEMPERATURE, MIN_TEMPERATURE
-from equable.integrations.fitted import (
+from equable.integrations.exported_constants import (
     curve_tables,
     distance_scale,
     network_layers,
@@ -254,7 +254,7 @@ def _sum_in_order(g: Graph, parts: str, n_parts: int) -> str:
 
 
 def _best_level(g: Graph, values: str, derivatives: str, grid: FloatArray) -> str:
-    """`equable.calibrators.curves.best_levels` of one curve (G,), as (1,)."""
+    """`equable.calibrators.arc_loss_curves.best_levels` of one curve (G,), as (1,)."""
     width = float(grid[1] - grid[0])
     best = g.op("ArgMin", values, axis=0, keepdims=1)
     rises = g.op("Greater", g.op("Gather", derivatives, best), 0.0)

@@ -10,7 +10,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("equable.integrations.torch needs torch: pip install 'equable[train]'") from error
 
-from equable.integrations.torch.loaders import collect
+from equable.integrations.torch.collect import collect
 from equable.integrations.torch.model import Calibrated, CalibratedModel
 
 __all__ = ["Calibrated", "CalibratedModel", "collect"]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from equable.calibrators import ARC
-from equable.calibrators.adaptive import FEW_ROWS
-from equable.calibrators.curves import CONFIDENCE_CENTRE
-from equable.calibrators.label_shift import MAX_ITER, TOLERANCE
-from equable.calibrators.solvers import LOG_BOUNDS
+from equable.calibrators.arc import FEW_ROWS
+from equable.calibrators.arc_loss_curves import CONFIDENCE_CENTRE
+from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
+from equable.calibrators.newton import LOG_BOUNDS
 from equable.errors import EvidenceWarning
-from equable.integrations.fitted import curve_tables, task_tables
+from equable.integrations.exported_constants import curve_tables, task_tables
 from equable.integrations.torch.layers import Layer, shifted, spoilt
 
 
@@ -98,7 +98,7 @@ class Adaptive(Layer):
         return level, slope
 
     def _best_level(self, values: Tensor, derivatives: Tensor) -> Tensor:
-        """`equable.calibrators.curves.best_levels` of one curve (G,), as (1,)."""
+        """`equable.calibrators.arc_loss_curves.best_levels` of one curve (G,), as (1,)."""
         best = values.argmin().reshape(1)
         left = torch.where(derivatives.index_select(0, best) > 0, best - 1, best).clamp(0, len(values) - 2)
         f0, f1 = values.index_select(0, left), values.index_select(0, left + 1)

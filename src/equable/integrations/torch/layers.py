@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from equable.calibrators import DATS, ParametrizedTemperatureScaling
+from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.calibrators.parametrized import LOGIT_LIMIT
 from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING
-from equable.calibrators.solvers import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.errors import InputError
-from equable.integrations.fitted import distance_scale, network_layers, reference_points
+from equable.integrations.exported_constants import distance_scale, network_layers, reference_points
 
 
 class Layer(nn.Module):

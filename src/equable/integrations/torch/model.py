@@ -21,9 +21,9 @@ from equable.calibrators import (
     Uncalibrated,
 )
 from equable.errors import EvidenceWarning, InputError, UnsupportedError
-from equable.integrations.fitted import require_fitted
+from equable.integrations.exported_constants import require_fitted
 from equable.integrations.torch.adaptive import Adaptive
-from equable.integrations.torch.forward import default_layer, find_layer, linear_heads, run
+from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
 from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
 
 #: class of a calibrator → its layer

@@ -1,0 +1,6 @@
+"""``python -m published``: see `published.publish`."""
+
+from published.publish import main
+
+if __name__ == "__main__":  # processes of its own import this file
+    main()

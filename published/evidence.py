@@ -1,0 +1,174 @@
+"""From one value a seed to what may be said: an interval, and whether it shows something or its contrary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from equable.benchmark.score_record import Score
+from equable.reports.results import Spread
+from equable.reports.tables.costs import ablation_values, summed_seconds
+from equable.reports.tables.table import number
+from published.runs import Published
+
+Outcome = Literal["shown", "open", "contrary"]
+LEVEL = 0.05
+
+
+class Estimate(NamedTuple):
+    """A mean over n seeds, and the interval it must keep to one side of something to show it."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+class Unit(NamedTuple):
+    """How a value is printed."""
+
+    name: str = "points"
+    scale: float = 100.0
+    digits: int = 2
+    ratio: bool = False  # the value is a logarithm, its exponential is printed
+
+    def text(self, value: float) -> str:
+        """The number alone."""
+        if self.ratio:
+            return f"× {np.exp(value):.2f}"
+        return number(self.scale * value, self.digits, signed=True)
+
+
+POINTS, NATS, FACTOR = Unit(), Unit("", 1.0, 3), Unit("", ratio=True)
+
+
+class Evidence(NamedTuple):
+    """One comparison in one run, and what it shows of a claim."""
+
+    run: str
+    what: str
+    estimate: Estimate
+    unit: Unit
+    outcome: Outcome
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """Mean and interval with the unit."""
+        e, unit = self.estimate, self.unit
+        name = f" {unit.name}" if unit.name else ""
+        if not np.isfinite(e.high):
+            return f"{unit.text(e.mean)}{name}, one seed"
+        return f"{unit.text(e.mean)} [{unit.text(e.low)}, {unit.text(e.high)}]{name}"
+
+
+def estimate(
+    values: Sequence[float], intervals: Sequence[Sequence[float]] | None = None, tests: int = 1
+) -> Estimate:
+    """Mean over seeds, and the wider of two intervals at each end.
+
+    One is Student's t over seeds (what other seeds would change); the other the bootstrap's over rows, its
+    ends averaged over seeds (what other rows would change). `tests` is the number of comparisons that t's must
+    hold for at once; bootstrap intervals come as wide as they need to be.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    lows, highs = [], []
+    if len(x) > 1:
+        reach = float(student.ppf(1 - LEVEL / 2 / tests, len(x) - 1)) * x.std(ddof=1) / np.sqrt(len(x))
+        lows, highs = [x.mean() - reach], [x.mean() + reach]
+    if intervals is not None:
+        low, high = np.mean(intervals, axis=0)
+        lows, highs = [*lows, low], [*highs, high]
+    if not lows:
+        lows, highs = [-np.inf], [np.inf]
+    return Estimate(float(x.mean()), float(min(lows)), float(max(highs)), len(x))
+
+
+def below(e: Estimate, bound: float = 0.0) -> Outcome:
+    """Whether the whole interval lies below the bound; one seed shows nothing about seeds."""
+    if e.n < 2:
+        return "open"
+    return "shown" if e.high < bound else "contrary" if e.low > bound else "open"
+
+
+def above(e: Estimate, bound: float = 0.0) -> Outcome:
+    """Whether the whole interval lies above the bound."""
+    if e.n < 2:
+        return "open"
+    return "shown" if e.low > bound else "contrary" if e.high < bound else "open"
+
+
+def within(e: Estimate, margin: float) -> Outcome:
+    """Whether the whole interval lies within ± margin."""
+    if e.n < 2:
+        return "open"
+    inside = -margin < e.low and e.high < margin
+    return "shown" if inside else "contrary" if e.low > margin or e.high < -margin else "open"
+
+
+def no_harm(e: Estimate, floor: float) -> Outcome:
+    """Whether a change is at most 0 and no more than noise above it; the contrary is beyond noise above 0."""
+    if e.n < 2:
+        return "open"
+    return "shown" if e.mean <= 0 and e.high <= floor else "contrary" if e.low > 0 else "open"
+
+
+# Reading the runs ------------------------------------------------------------------------------------
+
+
+def paired(run: Published, pair: str, measure: str) -> Estimate:
+    """The change between two methods, paired by rows and by seeds."""
+    found = [extra["pairs"][pair][measure] for extra in run.extras]
+    return estimate([f["change"] for f in found], [f["interval"] for f in found])
+
+
+def changed(run: Published, method: str, measure: str) -> Estimate:
+    """A change against the uncalibrated network."""
+    scores = run.results.at(method)
+    ends = [score.comparison["intervals"][measure] for score in scores]
+    return estimate([score.comparison[measure] for score in scores], ends)
+
+
+def seconds_ratio(run: Published, one: str, other: str) -> Estimate:
+    """Log of the ratio of two methods' seconds, over seeds."""
+    return estimate([np.log(_total(run, seed, one) / _total(run, seed, other)) for seed in run.results.seeds])
+
+
+def _total(run: Published, seed: int, method: str) -> float:
+    steps = [run.results.seconds_of(seed, task, method) for task in range(run.results.last_task + 1)]
+    return sum(sum(step.values()) for step in steps if step is not None)
+
+
+def total_seconds(run: Published, method: str) -> float:
+    """Mean seconds of a method, all tasks together."""
+    value: Spread | None = summed_seconds(run.results, method, "total")
+    return float("nan") if value is None else value.mean
+
+
+def ablated(run: Published, name: str, setting: Any, seed: int, method: str = "dats") -> float:
+    """Average ECE of one setting of an ablation and one seed, mean of its draws."""
+    values = [
+        r["average_ece"]
+        for r in run.results.ablations
+        if (r["ablation"], r["setting"], r["seed"], r["method"]) == (name, setting, seed, method)
+    ]
+    return float(np.mean(values))
+
+
+def ablation_change(run: Published, name: str, setting: Any) -> Estimate:
+    """Average ECE of one setting of DATS − that of DATS as it was used, paired by seeds."""
+    used = {score.seed: float(score.comparison["average_ece"]) for score in run.results.at("dats")}
+    return estimate([ablated(run, name, setting, seed) - used[seed] for seed in run.results.seeds])
+
+
+def settings_of(run: Published, name: str) -> list[Any]:
+    """The settings of an ablation."""
+    return list(ablation_values(run.results, name, "average_ece"))
+
+
+def mean_of(run: Published, method: str, read: Callable[[Score], float]) -> float:
+    """Mean over seeds of what `read` takes from a score."""
+    return float(np.mean([read(score) for score in run.results.at(method)]))

@@ -1,0 +1,159 @@
+"""The README's figure and table: ECE of every task by method, on real images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from equable.reports.figures import Plot
+from equable.reports.figures.style import BLUE, GRID, INK, PAPER, VERMILION, new_figure
+from equable.reports.results import Spread
+from equable.reports.tables.main import AT_BOUND, AVERAGE_ECE, MAX_DELTA, bound_note
+from equable.reports.tables.table import Cell, Row, Section, cell, mark_best, number
+from published.blocks import grid, lines
+from published.runs import Published
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc")
+REAL = ("bloodcell-slim", "skinlesions-slim")
+
+
+def chosen(runs: Sequence[Published]) -> list[Published]:
+    """Real images with the paper's network where they are stored, else what there is."""
+    return [run for run in runs if run.name in REAL] or list(runs)
+
+
+def name_of(run: Published) -> str:
+    """The dataset alone: the network is the same."""
+    return run.expected.dataset
+
+
+def draw_headline(runs: Sequence[Published]) -> Figure:
+    """ECE of each task by method: a dot a task, the last one filled, the line from the best to the worst."""
+    drawn, panels = new_figure(0.55 + 1.65 * len(runs), rows=len(runs))
+    for axes, run in zip(panels, runs, strict=True):
+        _draw_methods(axes, run)
+        axes.set_title(name_of(run))
+    panels[-1].set_xlabel("ECE of each task after the last (%)")
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, handletextpad=0.3)
+    return drawn
+
+
+def _draw_methods(axes: Axes, run: Published) -> None:
+    last = run.results.last_task
+    for place, method in enumerate(SHOWN):
+        values = [100 * ece(run, method, task).mean for task in range(last + 1)]
+        axes.plot([min(values), max(values)], [place, place], color=GRID, linewidth=3, zorder=1)
+        first = place == 0
+        axes.plot(
+            values[:-1],
+            [place] * last,
+            "o",
+            color=VERMILION,
+            markerfacecolor=PAPER,
+            zorder=3,
+            label="an earlier task" if first else "_",
+        )
+        axes.plot(values[-1], place, "o", color=BLUE, zorder=4, label="the last task" if first else "_")
+        mean = sum(values) / len(values)
+        axes.plot(
+            mean,
+            place,
+            "|",
+            color=INK,
+            markersize=11,
+            markeredgewidth=1.6,
+            zorder=5,
+            label="mean" if first else "_",
+        )
+    axes.set_yticks(range(len(SHOWN)), [run.results.label(m) for m in SHOWN])
+    axes.set_ylim(len(SHOWN) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(left=0)
+    axes.grid(axis="x")
+
+
+def ece(run: Published, method: str, task: int) -> Spread:
+    """ECE of one task after the last."""
+    value = run.results.of_task(method, "ece", task)
+    assert value is not None
+    return value
+
+
+def headline_plot(runs: Sequence[Published]) -> Plot:
+    """The figure for the README."""
+    shown = chosen(runs)
+    return Plot("headline", "", say_headline(shown), lambda: draw_headline(shown))
+
+
+def say_headline(runs: Sequence[Published]) -> str:
+    """ECE of the worst and of the last task, by method."""
+    parts = []
+    for run in runs:
+        last = run.results.last_task
+        found = []
+        for method in SHOWN:
+            values = [100 * ece(run, method, task).mean for task in range(last + 1)]
+            found.append(f"{run.results.label(method)} {number(max(values), 1)} ({number(values[-1], 1)})")
+        parts.append(f"{name_of(run)}: {', '.join(found)}")
+    return f"ECE in percent of the worst task, and in brackets of the last. {'; '.join(parts)}."
+
+
+def headline_table(runs: Sequence[Published]) -> str:
+    """Average ECE and worst-case change of each run shown, the best of each column in bold."""
+    columns, rows = [AVERAGE_ECE, MAX_DELTA] * len(runs), []
+    for method in SHOWN:
+        cells: list[Cell] = []
+        for run in runs:
+            results = run.results
+            worst = (
+                Cell()
+                if method == "uncalibrated"
+                else cell(MAX_DELTA, results.metric(method, "max_delta_ece"))
+            )
+            cells += [cell(AVERAGE_ECE, results.metric(method, "average_ece")), worst]
+        mark = AT_BOUND if any(run.results.seeds_at_bound(method) for run in runs) else ""
+        rows.append(Row(runs[0].results.label(method) + mark, tuple(cells)))
+    (marked,) = mark_best(columns, (Section("", tuple(rows), ranked=True),))
+    floor = [c for run in runs for c in (cell(AVERAGE_ECE, run.results.floor()), Cell())]
+    heading = [
+        "",
+        *(
+            f"{name_of(run)}: {what}"
+            for run in runs
+            for what in ("average ECE (%)", "worst task's change (points)")
+        ),
+    ]
+    body = [[row.label, *(f"**{c.text}**" if c.best else c.text for c in row.cells)] for row in marked.rows]
+    return grid(heading, [*body, ["Noise floor", *(c.text for c in floor)]])
+
+
+def readme_block(runs: Sequence[Published]) -> str:
+    """What stands between the markers."""
+    shown = chosen(runs)
+    seeds = ", ".join(f"{name_of(run)} {len(run.results.seeds)}" for run in shown)
+    bounds = [f"{name_of(run)}: {note}" for run in shown if (note := bound_note(run.results, SHOWN))]
+    return lines(
+        BEGIN,
+        f"![{say_headline(shown)}](docs/images/headline.svg)",
+        headline_table(shown),
+        *bounds,
+        f"Mean ± standard deviation over seeds ({seeds}), {shown[0].expected.network}, after the last task; a batch is one "
+        "task's test set. The worst task's change is the largest rise in ECE of any task: above zero, calibration harmed "
+        "it. The noise floor is what a perfectly calibrated model would show on so few rows. `make results` computes all of it "
+        "from outputs stored in [results](results/README.md); [every number, and which claims of the paper hold](docs/results/index.md).",
+        END,
+    )
+
+
+def with_block(readme: str, block: str) -> str:
+    """The README with the block between its markers."""
+    found = re.subn(f"{BEGIN}.*?{END}", lambda _: block.strip(), readme, flags=re.DOTALL)
+    if found[1] != 1:
+        raise ValueError(f"README.md must hold {BEGIN} and {END} once; it holds {found[1]}")
+    return found[0]

@@ -1,0 +1,344 @@
+"""Where DATS as published falls short, measured, with ARC beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from equable.reports.figures import Plot
+from equable.reports.figures.style import BLUE, INK, MUTED, look, new_figure
+from equable.reports.results import Spread, spread
+from equable.reports.tables.arrivals import arrival_value
+from equable.reports.tables.table import Column, cell, number
+from published.blocks import figure, grid, lines
+from published.extras import DRAWS, ROWS_A_CLASS
+from published.runs import Published
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Runs = Sequence[Published]
+COMPARED = {"rc": "RC", "dats": "DATS", "arc": "ARC"}
+PERCENT = Column("", "", "%", 2, 100.0)
+POINTS = Column("", "", "points", 2, 100.0, signed=True)
+MIXED = (("pure", 0), ("mixed", 8), ("mixed", 32), ("mixed", 128))
+MIXED_NAMES = ("One task, whole set", "Shuffled, 8", "Shuffled, 32", "Shuffled, 128")
+ECES = {"average_ece": "average ECE", "pooled_ece": "pooled ECE"}
+SIDES = {"rc": "RC", "dats_no_prior": "DATS without prior", "dats": "DATS", "arc": "ARC"}
+
+
+# Few rows ----------------------------------------------------------------------------------------------
+
+
+def few_value(run: Published, method: str, rows: int, measure: str = "average_ece") -> Spread | None:
+    """Mean and std over seeds, each seed the mean of its draws."""
+    by_seed = [
+        np.mean([r[measure] for r in extra["few_rows"] if (r["method"], r["rows"]) == (method, rows)])
+        for extra in run.extras
+    ]
+    return spread([float(v) for v in by_seed])
+
+
+def few_table(run: Published) -> str:
+    """Average ECE and maxΔECE by rows a class."""
+    rows = []
+    for count in ROWS_A_CLASS:
+        average = [cell(PERCENT, few_value(run, m, count)).text for m in COMPARED]
+        worst = [cell(POINTS, few_value(run, m, count, "max_delta_ece")).text for m in COMPARED]
+        rows.append([str(count), *average, *worst])
+    heading = ["Rows a class", *(f"{n}, average ECE (%)" for n in COMPARED.values())]
+    return grid([*heading, *(f"{n}, maxΔECE" for n in COMPARED.values())], rows)
+
+
+def draw_few(runs: Runs) -> Figure:
+    """Average ECE against calibration rows a class, a panel a run."""
+    drawn, panels = new_figure(1.75 * len(runs) + 0.7, rows=len(runs), sharex=True)
+    for axes, run in zip(panels, runs, strict=True):
+        for method, label in COMPARED.items():
+            found = [few_value(run, method, count) for count in ROWS_A_CLASS]
+            axes.errorbar(
+                ROWS_A_CLASS,
+                [100 * v.mean for v in found if v],
+                yerr=[100 * v.std for v in found if v] if len(run.extras) > 1 else None,
+                capsize=2.5,
+                elinewidth=1,
+                label=label,
+                **look(method).options(),
+            )
+        axes.set_xscale("log")
+        axes.set_xticks(ROWS_A_CLASS, [str(count) for count in ROWS_A_CLASS])
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set_title(run.title)
+        axes.grid(axis="y")
+    panels[-1].set_xlabel("Calibration rows a class, at most")
+    drawn.supylabel("Average ECE (%)", fontsize=9.5)
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return drawn
+
+
+# All correct -------------------------------------------------------------------------------------------
+
+
+def correct_values(run: Published, method: str, side: str, measure: str) -> Spread | None:
+    """Of the seeds in which every class keeps a row."""
+    found = [e["all_correct"]["methods"] for e in run.extras]
+    return spread([methods[method][side][measure] for methods in found if methods])
+
+
+def correct_table(run: Published) -> str:
+    """The last task's temperature and ΔLECE before and after the wrong current rows are left out."""
+    counts = [e["all_correct"]["left_out"] for e in run.extras]
+    usable = sum(bool(e["all_correct"]["methods"]) for e in run.extras)
+    if not usable:
+        return (
+            f"Left out would be {_range(counts)} rows, and with them all rows of a class: nothing to fit, so this run "
+            "has no line."
+        )
+    rows = []
+    for method, label in SIDES.items():
+        cells = []
+        for measure, column in (("last_temperature", Column("", "")), ("delta_last_ece", POINTS)):
+            cells += [
+                cell(column, correct_values(run, method, side, measure)).text for side in ("before", "after")
+            ]
+        rows.append([label, *cells])
+    heading = ["Method", "T of the last task, as run", "all correct", "ΔLECE (points), as run", "all correct"]
+    of = f"{usable} of {len(run.extras)} seeds"
+    return lines(f"Wrong current rows left out: {_range(counts)} a seed; {of}.", grid(heading, rows))
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def draw_correct(runs: Runs) -> Figure | None:
+    """Temperature of the last task, as run and with an all-correct current task."""
+    shown = [run for run in runs if correct_values(run, "dats", "after", "last_temperature")]
+    if not shown:
+        return None
+    drawn, panels = new_figure(1.15 * len(shown) + 0.9, rows=len(shown), sharex=True)
+    for axes, run in zip(panels, shown, strict=True):
+        for place, method in enumerate(SIDES):
+            ends = [correct_values(run, method, side, "last_temperature") for side in ("before", "after")]
+            before, after = (value.mean for value in ends if value is not None)
+            color = look("dats" if method.startswith("dats") else method).color
+            axes.plot([before, after], [place, place], color=color, linewidth=1.6)
+            axes.plot(before, place, "o", color=color, markerfacecolor="none")
+            axes.plot(after, place, "o", color=color)
+        axes.set_yticks(range(len(SIDES)), list(SIDES.values()))
+        axes.set_ylim(len(SIDES) - 0.5, -0.5)
+        axes.set_xscale("log")
+        axes.set_xticks([0.05, 0.1, 0.2, 0.5, 1, 2], ["0.05", "0.1", "0.2", "0.5", "1", "2"])
+        axes.minorticks_off()
+        axes.axvline(0.05, color=MUTED, linewidth=0.8, linestyle=":")
+        axes.set_title(run.title)
+        axes.grid(axis="x")
+    panels[-1].set_xlabel("T of the last task: hollow as run, filled all correct")
+    return drawn
+
+
+# Mixed batches -----------------------------------------------------------------------------------------
+
+
+def mixed_table(run: Published) -> str:
+    """Average ECE of RC, DATS and ARC when batches hold one task or shuffled ones."""
+    rows = [
+        [name, *(cell(PERCENT, arrival_value(run.results, m, way, e)).text for e in ECES for m in COMPARED)]
+        for way, name in zip(MIXED, MIXED_NAMES, strict=True)
+    ]
+    return grid(["Batches", *(f"{n}, {what} (%)" for what in ECES.values() for n in COMPARED.values())], rows)
+
+
+def draw_mixed(runs: Runs) -> Figure:
+    """Average ECE when batches hold one task or shuffled ones."""
+    drawn, panels = new_figure(1.6 * len(runs) + 0.7, rows=len(runs), sharex=True)
+    for axes, run in zip(panels, runs, strict=True):
+        for method, label in COMPARED.items():
+            values = [arrival_value(run.results, method, way) for way in MIXED]
+            axes.plot(
+                range(len(MIXED)),
+                [100 * v.mean for v in values if v],
+                label=label,
+                **look(method).options(),
+            )
+        axes.set_xticks(
+            range(len(MIXED)), ["one task,\nwhole set", "shuffled,\n8", "shuffled,\n32", "shuffled,\n128"]
+        )
+        axes.set_ylim(bottom=0)
+        axes.set_title(run.title)
+        axes.grid(axis="y")
+    drawn.supylabel("Average ECE (%)", fontsize=9.5)
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return drawn
+
+
+# The size of d -----------------------------------------------------------------------------------------
+
+
+def distance_values(runs: Runs, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """A value of every old class of every seed by both metrics."""
+    found = [
+        np.concatenate([e["distances"][f"{metric}_{what}"] for run in runs for e in run.extras])
+        for metric in ("cosine", "euclidean")
+    ]
+    return found[0], found[1]
+
+
+def distance_words(run: Published) -> str:
+    """How far apart distances and temperatures of the two metrics are."""
+    d, t = (distance_values([run], what) for what in ("distance", "temperature"))
+    apart, factor = np.abs(d[0] - d[1]).max(), np.abs(np.log(t[0] / t[1])).max()
+    fixed = int(np.sum((d[0] == 0) != (d[1] == 0)))
+    said = f"; {fixed} classes have d = 0 by one metric alone, which fixes their T at T_base" if fixed else ""
+    percent = 100 * np.expm1(factor) if factor > 1e-9 else 0.0  # below that it is rounding
+    return (
+        f"- {run.title}: d differs by up to {number(float(apart))}, T(d_c) by up to {percent:.2g} %, "
+        f"{len(d[0])} classes{said}"
+    )
+
+
+def draw_distance(runs: Runs) -> Figure:
+    """Distances and class temperatures by two metrics: scattered, and on the diagonal."""
+    drawn, (left, right) = new_figure(2.75, columns=2)
+    for axes, what, title in (
+        (left, "distance", "Distance d_c"),
+        (right, "temperature", "Temperature T(d_c)"),
+    ):
+        one, other = distance_values(runs, what)
+        ends = [min(one.min(), other.min()), max(one.max(), other.max())]
+        axes.plot(ends, ends, color=MUTED, linewidth=0.8, linestyle="--")
+        axes.plot(one, other, "o", color=BLUE, markersize=3, alpha=0.6, markeredgecolor="none")
+        axes.set_title(title, color=INK)
+        axes.set_xlabel("by cosine")
+    right.set_xscale("log")
+    right.set_yscale("log")
+    left.set_ylabel("by Euclidean distance")
+    return drawn
+
+
+# The page ----------------------------------------------------------------------------------------------
+
+
+def limit_plots(runs: Runs) -> list[Plot]:
+    """The figures of the page."""
+    few = f"Average ECE against the calibration rows of each class; mean and standard deviation over seeds, {DRAWS} draws each."
+    correct = "Temperature of the last task as run, and after the wrong current rows were left out of the calibration buffer. The dotted line is the least temperature allowed."
+    mixed = "Average ECE when a batch is one task's test set, as in the paper, or a shuffle of all tasks."
+    distance = "Every old class of every seed: its distance and its temperature, by cosine and by Euclidean distance."
+    plots = [
+        Plot("few_rows", few, say_few(runs), lambda: draw_few(runs)),
+        Plot("mixed", mixed, say_mixed(runs), lambda: draw_mixed(runs)),
+        Plot(
+            "distances",
+            distance,
+            "Distances scatter between the metrics; temperatures lie on the diagonal.",
+            lambda: draw_distance(runs),
+        ),
+    ]
+    if any(correct_values(run, "dats", "after", "last_temperature") for run in runs):
+        plots.insert(1, Plot("all_correct", correct, say_correct(runs), lambda: draw_correct(runs)))
+    return plots
+
+
+def say_few(runs: Runs) -> str:
+    """Average ECE at the fewest rows."""
+    least = ROWS_A_CLASS[0]
+    parts = []
+    for run in runs:
+        found = {label: few_value(run, m, least) for m, label in COMPARED.items()}
+        values = ", ".join(f"{label} {number(100 * v.mean, 1)} %" for label, v in found.items() if v)
+        parts.append(f"{run.title}: {values}")
+    return f"Average ECE at {least} rows a class. {'; '.join(parts)}."
+
+
+def say_correct(runs: Runs) -> str:
+    """Temperatures of the last task, as run and all correct."""
+    parts = []
+    for run in runs:
+        for method, label in SIDES.items():
+            ends = [correct_values(run, method, side, "last_temperature") for side in ("before", "after")]
+            values = [number(value.mean) for value in ends if value is not None]
+            parts += [f"{run.expected.short}, {label}: {' → '.join(values)}"] if values else []
+    return f"Temperature of the last task. {'; '.join(parts)}."
+
+
+def say_mixed(runs: Runs) -> str:
+    """Average ECE in shuffled batches of 32."""
+    parts = []
+    for run in runs:
+        found = {label: arrival_value(run.results, m, ("mixed", 32)) for m, label in COMPARED.items()}
+        values = ", ".join(f"{label} {number(100 * v.mean, 1)} %" for label, v in found.items() if v)
+        parts.append(f"{run.title}: {values}")
+    return f"Average ECE in shuffled batches of 32. {'; '.join(parts)}."
+
+
+def limits_data(run: Published) -> dict[str, Any]:
+    """The numbers behind the page, of one run."""
+    return {
+        "few_rows": {m: [_pair(few_value(run, m, n)) for n in ROWS_A_CLASS] for m in COMPARED},
+        "all_correct": {
+            m: [_pair(correct_values(run, m, side, "last_temperature")) for side in ("before", "after")]
+            for m in SIDES
+        },
+        "mixed": {m: [_pair(arrival_value(run.results, m, way)) for way in MIXED] for m in COMPARED},
+        "distances": [[x.tolist() for x in distance_values([run], w)] for w in ("distance", "temperature")],
+    }
+
+
+def _pair(value: Spread | None) -> list[float] | None:
+    return None if value is None else [value.mean, value.std]
+
+
+def run_blocks(run: Published) -> dict[str, str]:
+    """What the page says about one run, by section."""
+    return {
+        "few_rows": lines(f"### Few rows: {run.title}", few_table(run)),
+        "all_correct": lines(f"### All correct: {run.title}", correct_table(run)),
+        "mixed": lines(f"### Mixed batches: {run.title}", mixed_table(run)),
+        "distances": distance_words(run),
+    }
+
+
+TEXTS = {
+    "few_rows": """## Few calibration rows a class
+
+DATS has a weight for each old class, fitted on that class's rows alone. With few rows the weights are noise, and the batch's temperature
+is the mean of a few of them. Calibration buffers of so many rows a class were drawn anew from the validation rows (all a class
+has, where it has fewer). RC pools all rows into one number; ARC pools them by the batch's estimated mix of classes.""",
+    "all_correct": """## A current task without an error
+
+T_base is held by the rows of the current classes alone, whose weights are zero. Where all of them are classified correctly, Brier
+score only asks for more confidence: T_base runs to the least temperature allowed, and a batch whose retained classes are current gets it.
+equable's DATS has a weak prior against that (`prior_strength = 0.1`, a tenth of a row); the paper has none. Here the wrong
+current rows of the calibration buffer were left out, which is what a lucky draw or an easy task does.""",
+    "mixed": """## Mixed batches
+
+The paper hands over one task's whole test set as a batch. In shuffled batches the retained classes come from all tasks, and one
+temperature must serve them all. The mix that ARC estimates is then near the calibration buffer's, and its temperature near that of RC.""",
+    "distances": """## The size of d plays no part in the fit
+
+T(d_c) = w_c·d_c + T_base with a w_c of its own for each class: whatever d_c is, w_c makes up for it. Only d_c = 0 matters, which
+takes a class's freedom away. So DATS learns a temperature for each class, and the distance to the current task, after which it is
+named, decides nothing at fit time. Measured by fitting with cosine and with Euclidean distance on the same rows:""",
+}
+
+INTRODUCTION = """# Where DATS as published falls short
+
+Four limits of the method, each measured on the [stored runs](index.md), with ARC, equable's own method, beside it. RC is what both
+must beat; ARC does not win everywhere, and the tables say where. How ARC works: [ARC](../methods/arc.md)."""
+
+
+def limits_page(runs: Runs) -> str:
+    """The page of DATS' limits."""
+    figures = {p.name: figure(f"figures/{p.name}.svg", p.alt, p.caption) for p in limit_plots(runs)}
+    blocks = [run_blocks(run) for run in runs]
+    parts = [INTRODUCTION]
+    for name, text in TEXTS.items():
+        mine = [block[name] for block in blocks]
+        parts += [text, "\n".join(mine) if name == "distances" else "", figures.get(name, "")]
+        parts += [] if name == "distances" else mine
+    return lines(*parts)

@@ -1,0 +1,85 @@
+"""Train PTS as its authors do and compare it with ours on the same stored rows.
+
+``python -m published.pts_training RUN …`` takes seed 0 of each stored run. Tomani et al. 2022: Adam with
+learning rate 5e-5, batches of 1,000, 100,000 steps, two minutes a run on an idle core. It prints average
+ECE and NLL on the test rows and the Brier score on the calibration rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import equable
+from equable.benchmark.task_outputs import load_step
+from equable.outputs import Outputs
+
+RESULTS = Path(__file__).parents[1] / "results"
+STEPS, BATCH, RATE = 100_000, 1000, 5e-5
+
+
+def largest(logits: Tensor) -> Tensor:
+    """The ten largest logits of each row, clipped to ±100, descending."""
+    return logits.clamp(-100, 100).topk(min(10, logits.shape[1]), dim=1).values
+
+
+def train(rows: Outputs) -> nn.Module:
+    """The authors' network and optimiser on these rows."""
+    z = torch.from_numpy(rows.logits.astype(np.float64))
+    truth = nn.functional.one_hot(torch.from_numpy(rows.labels), z.shape[1]).double()
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Linear(min(10, z.shape[1]), 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 1)
+    ).double()
+    nn.init.ones_(network[-1].bias)
+    optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
+    x = largest(z)
+    for _ in range(STEPS):
+        chosen = torch.randperm(len(z))[:BATCH]
+        temperature = network(x[chosen]).abs().clamp(1e-12, 1e12)
+        loss = ((torch.softmax(z[chosen] / temperature, 1) - truth[chosen]) ** 2).sum(1).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return network
+
+
+def probabilities(network: nn.Module, logits: np.ndarray) -> np.ndarray:
+    """Softmax of the logits divided by the network's temperature."""
+    z = torch.from_numpy(logits.astype(np.float64))
+    with torch.no_grad():
+        temperature = network(largest(z)).abs().clamp(0.05, 100)
+        return torch.softmax(z / temperature, 1).numpy()
+
+
+def report(name: str, test: Outputs, p: np.ndarray, brier: float) -> str:
+    """Average ECE and NLL over tasks, as the tables have them."""
+    found = equable.metrics.compare_tasks(test.labels, test.tasks, p, p)
+    return f"{name:6} average ECE {100 * found.average_ece:5.1f} %, NLL {found.nll:.2f}, Brier {brier:.4f}"
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m published.pts_training", description=__doc__)
+    parser.add_argument("runs", nargs="+", help="folders of results/")
+    torch.set_num_threads(1)
+    for run in parser.parse_args(words).runs:
+        (folder,) = (RESULTS / run / "seed-0").glob("task-*")
+        step = load_step(folder)
+        rows = step.current
+        assert rows.labels is not None
+        theirs, ours = train(rows), equable.load(folder / "pts.safetensors")
+        found = {
+            "Adam": (probabilities(theirs, step.test.logits), probabilities(theirs, rows.logits)),
+            "ours": (ours.predict_proba(step.test.logits), ours.predict_proba(rows.logits)),
+        }
+        print(run)
+        for name, (test, own) in found.items():
+            print(" ", report(name, step.test, test, equable.metrics.brier_score(rows.labels, own)))
+
+
+if __name__ == "__main__":
+    main()

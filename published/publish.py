@@ -1,0 +1,151 @@
+"""Compute docs/results, the README's numbers and its figure from results/: ``make results``.
+
+``--check`` writes nothing: it says which files would change. ``--build FOLDER`` keeps what was computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equable.benchmark.executors import cpu_count, run_local
+from equable.files import write_bytes
+from equable.reports.figures import Plot, render
+from published.claims_page import claims_data, claims_page
+from published.headline import headline_plot, readme_block, with_block
+from published.index_page import index_page, index_plots
+from published.limits import limit_plots, limits_data, limits_page
+from published.run_page import figure_data, plots_of, run_page
+from published.runs import ROOT, Published, compute, load
+
+PAGES = "docs/results"
+HEADLINE = "docs/images/headline.svg"
+#: By how much numbers of a file may differ and still say the same: values, and points of a drawing.
+TOLERANCES = {".json": 1e-5, ".svg": 1e-3}
+NUMBER = re.compile(rb"(?<![#\w])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")  # no colour
+MADE_NAME = re.compile(rb"\b[a-z][0-9a-f]{10}\b")
+
+
+def data_text(value: Any) -> bytes:
+    """Numbers as JSON, one line a figure."""
+    lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(part)}" for key, part in value.items())
+    return f"{{\n{lines}\n}}\n".encode()
+
+
+def run_files(run: Published) -> dict[str, bytes]:
+    """Page and numbers of one run, its figures left out."""
+    data = figure_data(run) | {"limits": limits_data(run)}
+    return {
+        f"{PAGES}/{run.name}.md": run_page(run).encode(),
+        f"{PAGES}/data/{run.name}.json": data_text(data),
+    }
+
+
+def common_files(runs: Sequence[Published]) -> dict[str, bytes]:
+    """Pages of all runs together and the README."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    return {
+        f"{PAGES}/index.md": index_page(runs).encode(),
+        f"{PAGES}/claims.md": claims_page(runs).encode(),
+        f"{PAGES}/limits.md": limits_page(runs).encode(),
+        f"{PAGES}/data/claims.json": data_text({c["claim"]: c for c in claims_data(runs)}),
+        "README.md": with_block(readme, readme_block(runs)).encode(),
+    }
+
+
+def figures(runs: Sequence[Published], name: str) -> dict[str, Plot]:
+    """Path in the project → figure, of one run, or of all together if `name` is empty."""
+    if name:
+        (run,) = (run for run in runs if run.name == name)
+        return {f"{PAGES}/figures/{name}/{plot.name}.svg": plot for plot in plots_of(run)}
+    common = [*index_plots(runs), *limit_plots(runs)]
+    return {f"{PAGES}/figures/{plot.name}.svg": plot for plot in common} | {HEADLINE: headline_plot(runs)}
+
+
+def draw(build: Path, names: tuple[str, ...], unit: tuple[str, str]) -> bytes:
+    """One figure of `figures`, in a process of its own: (name of the run, path)."""
+    name, path = unit
+    return render(figures(_loaded(build, (name,) if name else names), name)[path], "svg")
+
+
+@lru_cache
+def _loaded(build: Path, names: tuple[str, ...]) -> list[Published]:
+    return [load(build, name) for name in names]
+
+
+def all_files(results: Path, build: Path) -> dict[str, bytes]:
+    """Path in the project → content, of everything that is published."""
+    runs = compute(results, build)
+    if not runs:
+        raise SystemExit(f"{results} holds no run; python -m published.store RUN NAME keeps one")
+    names = tuple(run.name for run in runs)
+    files = common_files(runs)
+    for run in runs:
+        files |= run_files(run)
+    units = [(name, path) for name in ("", *names) for path in figures(runs, name)]
+    for (_, path), drawn in run_local(partial(draw, build, names), units, jobs=cpu_count()):
+        files[path] = drawn
+    return dict(sorted(files.items()))
+
+
+def outdated(files: dict[str, bytes], root: Path) -> list[str]:
+    """Files that differ from these or should not be there."""
+    differing = [
+        p
+        for p, data in files.items()
+        if not (root / p).is_file() or not alike(p, data, (root / p).read_bytes())
+    ]
+    found = (path.relative_to(root).as_posix() for path in (root / PAGES).rglob("*") if path.is_file())
+    return [*differing, *(path for path in found if path not in files)]
+
+
+def alike(path: str, one: bytes, other: bytes) -> bool:
+    """Whether two versions of a file say the same.
+
+    Printed digits are compared as they are. Where processors round in other ways, searches stop a little
+    elsewhere: the numbers behind figures move by up to 3e-6, and so do figures, and the names that matplotlib
+    makes of their numbers.
+    """
+    tolerance = TOLERANCES.get(Path(path).suffix)
+    if one == other or tolerance is None:
+        return one == other
+    one, other = (_numbered(data) for data in (one, other))
+    if NUMBER.split(one) != NUMBER.split(other):
+        return False
+    ours, theirs = (np.array(NUMBER.findall(data), dtype=np.float64) for data in (one, other))
+    return bool(np.allclose(ours, theirs, rtol=tolerance, atol=tolerance))
+
+
+def _numbered(data: bytes) -> bytes:
+    """The same with the names that matplotlib makes replaced by letters, in the order they appear."""
+    places: dict[bytes, int] = {}
+    return MADE_NAME.sub(lambda found: b"n" * (1 + places.setdefault(found.group(), len(places))), data)
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m published", description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help=argparse.SUPPRESS)
+    given, start = parser.parse_args(words), time.perf_counter()
+    with tempfile.TemporaryDirectory() as temporary:
+        files = all_files(given.results, given.build or Path(temporary))
+    changed = outdated(files, ROOT)
+    print(f"{len(files)} files computed in {time.perf_counter() - start:.0f} s, {len(changed)} changed")
+    if given.check:
+        sys.exit("\n".join(["these differ from what is stored:", *changed]) if changed else 0)
+    for path in changed:
+        if path in files:
+            write_bytes(ROOT / path, files[path])
+        else:
+            (ROOT / path).unlink()

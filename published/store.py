@@ -1,0 +1,140 @@
+"""Keep a finished run as a slim run folder: python -m published.store RUN [NAME].
+
+::
+
+    results/<name>/config.toml        settings, without any path of a machine
+                   settings.json      those that make the experiment, sealed
+                   environment.json   versions and hardware
+                   seconds.json       what cannot be computed again: runtimes, and average ECE before the rounding
+                   seed-<s>/task-<T>/ the last task: validation.npz, test.npz, perturbed.npz, done.json,
+                                      and pts.safetensors, PTS as fitted on these rows
+
+Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. There
+are neither images nor weights, nor the rows' places in a dataset. PTS is kept because its small network has no
+single best fit: where a processor rounds another way, another network comes of the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equable.benchmark.executors import one_thread
+from equable.benchmark.methods import METHODS
+from equable.benchmark.run_folder import OUTPUT_FILES, RunFolder, open_run, outputs_digest
+from equable.benchmark.score_record import Score
+from equable.benchmark.sealed_settings import seal_settings
+from equable.benchmark.task_outputs import load_step
+from equable.errors import ConfigError, ConvergenceWarning, InputError
+from equable.files import read_json, read_sealed, sha256_of, write_json, write_sealed, write_text
+from equable.outputs import Outputs
+from equable.reports.tables.costs import PARTS
+from equable.scenarios import ValidationSet
+
+RESULTS = Path(__file__).parents[2] / "results"
+#: What ``done.json`` keeps; each epoch's course stays with the run.
+KEPT_FACTS = (
+    *("task", "seed", "n_seen", "accuracy", "confidence", "best_epoch", "training_seconds"),
+    *("scenario_hash", "forward", "tcil"),
+)
+SECONDS = "seconds.json"
+PTS = "pts.safetensors"
+
+
+def store_run(source: Path, target: Path, seeds: list[int] | None = None) -> list[int]:
+    """Write the slim folder of every seed that is trained and scored to the end; returns those seeds."""
+    run = open_run(source)
+    config = run.config()
+    tasks = config.scenario.tasks
+    last = (tasks if isinstance(tasks, int) else len(tasks)) - 1
+    chosen = [s for s in (seeds or config.seeds) if _is_finished(run, s, last)]
+    if not chosen:
+        raise ConfigError(f"{source} must hold a seed with {last + 1} finished tasks and scores; none is")
+    shutil.rmtree(target, ignore_errors=True)
+    data = config.data.model_copy(update={"source": Path(config.data.source).name, "data_dir": ""})
+    slim = config.model_copy(update={"data": data, "seeds": chosen, "methods": {}})
+    write_text(target / "config.toml", slim.to_toml())
+    seal_settings(target, slim)
+    write_json(target / "environment.json", read_json(source / "environment.json"))
+    write_json(target / SECONDS, _original(run, chosen, last))
+    for seed in chosen:
+        store_step(run.task(seed, last), RunFolder(target).task(seed, last))
+    return chosen
+
+
+def _is_finished(run: RunFolder, seed: int, last: int) -> bool:
+    """Whether every task is trained, and scored by every method."""
+    steps = range(last + 1)
+    trained = run.finished_tasks(seed) == list(steps)
+    return trained and all(run.score(seed, task, name).is_file() for task in steps for name in METHODS)
+
+
+def _original(run: RunFolder, seeds: list[int], last: int) -> dict[str, Any]:
+    """What cannot be computed again: seconds of every step in parts, and ECE before the rounding."""
+    found: dict[str, Any] = {"parts": list(PARTS), "seconds": {}, "average_ece": {}}
+    for seed in seeds:
+        for path in sorted(run.scores.glob(f"seed-{seed}_task-{last}_*.json")):
+            name = path.stem.removeprefix(f"seed-{seed}_task-{last}_")
+            if name in METHODS:
+                steps = [Score.load(run.score(seed, task, name)) for task in range(last + 1)]
+                seconds = [[round(step.seconds[part], 6) for part in PARTS] for step in steps]
+                found["seconds"].setdefault(name, {})[str(seed)] = seconds
+                found["average_ece"].setdefault(name, {})[str(seed)] = steps[-1].comparison["average_ece"]
+    return found
+
+
+def store_step(source: Path, target: Path) -> None:
+    """The outputs of one step in float16, compressed, and the facts about them."""
+    outputs_digest(source)  # refuses damaged files
+    validation = ValidationSet.load(source / "validation.npz")
+    kept_rows = ValidationSet(halved(validation.outputs), validation.in_calibration_buffer)
+    kept_rows.save(target / "validation.npz", compress=True)
+    for name in ("test.npz", "perturbed.npz"):
+        halved(Outputs.load(source / name)).save(target / name, compress=True)
+    facts = read_sealed(source / "done.json")
+    kept = {name: facts[name] for name in KEPT_FACTS if name in facts}
+    files = {name: sha256_of(target / name) for name in OUTPUT_FILES}
+    write_sealed(target / "done.json", {**kept, "precision": "float16", "files": files})
+    store_pts(target)
+
+
+def store_pts(target: Path) -> None:
+    """Fit PTS on the stored rows, as they are rounded, and keep it."""
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # tables tell it
+        METHODS["pts"].fit(load_step(target)).save(target / PTS)
+
+
+def halved(outputs: Outputs) -> Outputs:
+    """The same rows with logits and features in float16; what would overflow is refused."""
+    with np.errstate(over="ignore"):  # told below, with a name
+        logits, features = (
+            None if array is None else array.astype(np.float16)
+            for array in (outputs.logits, outputs.features)
+        )
+    for name, array in (("logits", logits), ("features", features)):
+        if array is not None and not np.isfinite(array).all():
+            raise InputError(f"{name} must lie within ±65504 to be stored in float16; some do not")
+    return Outputs(logits, outputs.labels, features, outputs.tasks, outputs.groups)
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m published.store", description=__doc__)
+    parser.add_argument("run", type=Path, help="a run folder")
+    parser.add_argument("name", nargs="?", help="the folder's name in results/; default: the run's")
+    parser.add_argument("--seeds", type=int, nargs="*", help="default: all that are finished")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
+    given = parser.parse_args(words)
+    target = given.results / (given.name or given.run.resolve().name)
+    seeds = store_run(given.run, target, given.seeds)
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    print(f"{target}: seeds {', '.join(map(str, seeds))}, {size / 2**20:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Logits larger than memory: 10⁷ × 100 float16 in a memory-mapped file, calibrated in blocks within 2 GB.
+
+The work runs in a process of its own whose address space beyond the two mapped files is limited, so that
+exceeding 2 GB is a MemoryError and not a number in a table; the peak of private memory is reported.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROWS, CLASSES = 10_000_000, 100
+FIT_ROWS = 20_000
+LIMIT = 2 << 30
+METHODS = ("ts", "arc")
+
+
+def main(rows: int = ROWS) -> dict[str, Any]:
+    """Seconds and peak of anonymous memory for each method."""
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parents[1]) as folder:
+        write_logits(Path(folder) / "logits.npy", rows)
+        found = {name: _apart(name, folder) for name in METHODS}
+    for name, result in found.items():
+        print(name, result)
+    return {"rows": rows, "classes": CLASSES, "limit_bytes": LIMIT, "methods": found}
+
+
+def write_logits(path: Path, rows: int) -> None:
+    """Planted float16 logits, written block by block."""
+    z = np.lib.format.open_memmap(path, "w+", np.float16, (rows, CLASSES))
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((50_000, CLASSES), dtype=np.float32) * 3
+    for start in range(0, rows, len(block)):
+        stop = min(start + len(block), rows)
+        y = np.arange(start, stop) % CLASSES
+        part = np.roll(block[: stop - start], start // len(block), axis=1)
+        part[np.arange(stop - start), y] += 6
+        z[start:stop] = part
+    z.flush()
+
+
+def calibrate(name: str, folder: str) -> dict[str, Any]:
+    """Fit on the first rows, apply to all of them, group by group of 32 for methods that look at batches."""
+    import resource
+
+    import equable
+    from speed.peer_worker import memory
+
+    z = np.load(Path(folder) / "logits.npy", mmap_mode="r")
+    out = np.lib.format.open_memmap(Path(folder) / "probabilities.npy", "w+", np.float16, z.shape)
+    y = np.arange(FIT_ROWS) % CLASSES
+    calibrator = equable.CALIBRATORS[name]().fit(z[:FIT_ROWS], y)
+    held = memory("VmSize")
+    resource.setrlimit(resource.RLIMIT_AS, (held + LIMIT, held + LIMIT))
+    start = time.perf_counter()
+    calibrator.predict_proba(z, groups=np.arange(len(z)) // 1000, out=out)
+    seconds = time.perf_counter() - start
+    sums = np.abs(out[:: len(z) // 1000 or 1].sum(axis=1, dtype=np.float64) - 1)
+    return {
+        "seconds": seconds,
+        "peak_private_bytes": _peak_private(),
+        "largest_error_of_a_sum": float(sums.max()),
+    }
+
+
+def _peak_private() -> int:
+    """Peak of data that is not a mapped file: VmHWM counts file pages, which the system takes back."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+def _apart(name: str, folder: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "speed.blocks", name, folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1]}
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(calibrate(*sys.argv[1:])))

@@ -1,0 +1,68 @@
+"""The score of one (seed, task, method): what ``scores/*.json`` holds and tables, figures and page read.
+
+All values are fractions and seconds; percent appears only in tables. Curves are stored with the score,
+so that a report needs neither the outputs nor a second fit.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from equable.benchmark.settings import ScoreSettings
+from equable.errors import FileFormatError
+from equable.files import read_sealed, write_sealed
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Score:
+    """One method after one task of one seed, on the test sets of all tasks seen so far (T of them)."""
+
+    seed: int
+    task: int
+    method: str
+    #: `TaskComparison.to_dict()` against the uncalibrated probabilities, paired bootstrap intervals in it.
+    comparison: dict[str, Any]
+    #: ECE of all seen test rows together, equal-width and equal-mass bins: T-CIL's own protocol.
+    pooled: dict[str, float]
+    #: (T,) temperature of each task's test set (median over its rows; None where the method has none).
+    temperatures: list[float | None]
+    #: (T,) mean confidence of each task's test set.
+    confidence: list[float]
+    #: (T,) reliability of each task, one entry a bin: {"count": [], "confidence": [], "accuracy": []}.
+    reliability: list[dict[str, list[float | None]]]
+    #: (T + 1,) error among accepted rows against the share accepted, each task and last all rows pooled:
+    #: {"share": [...], "error": [...]}.
+    referral: list[dict[str, list[float]]]
+    #: (T + 1,) largest share that can be accepted with at most 5 % error among the accepted.
+    accepted: list[float]
+    #: {"forward": s, "fit": s, "apply": s}
+    seconds: dict[str, float]
+    #: What the calibrator learnt, small things only: base_temperature, epsilon, converged …; of one that
+    #: explains itself ``batches``, what it believed about each task's test set.
+    facts: dict[str, Any]
+    #: SHA-256 of the outputs this score was computed from.
+    outputs: str
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """The settings of ``[score]`` it was made with."""
+        return {name: self.comparison[name] for name in ScoreSettings.model_fields if name in self.comparison}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the score atomically."""
+        write_sealed(path, {"schema": SCHEMA, **asdict(self)})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a score; a damaged or newer file is a `FileFormatError`."""
+        value = read_sealed(path)
+        names = {field.name for field in fields(cls)}
+        if not isinstance(value, dict) or set(value) != {"schema", *names}:
+            raise FileFormatError(f"{path} must be a score of equable; it holds other keys")
+        if value.pop("schema") > SCHEMA:
+            raise FileFormatError(f"{path} is of a newer version than {SCHEMA}. Update equable")
+        return cls(**value)

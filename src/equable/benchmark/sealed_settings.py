@@ -1,0 +1,86 @@
+"""The settings a run was started with, kept beside ``config.toml``: an edit of that file is refused.
+
+``settings.json`` is written once, when a run is started, and sealed::
+
+    {"schema": 1, "settings": {"score.n_bins": 10, …}}
+
+It holds all settings that make the experiment. Seeds, device, threads and the folder of the data may change,
+and methods of the user's own may be added and removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from equable.benchmark.settings import Config
+from equable.benchmark.toml import flatten, parse_toml, read_preset
+from equable.errors import ConfigError, FileFormatError
+from equable.files import read_sealed, write_sealed
+
+SCHEMA = 1
+FILE = "settings.json"
+#: Where a run happens and how often, not what it is: free to change when a run is resumed.
+FREE_KEYS = ("seeds", "data.data_dir", "training.device", "training.threads")
+
+
+def differences(stored: Config, given: Config) -> list[str]:
+    """``key: stored → given`` for each setting that makes another experiment."""
+    return changes(comparable(stored.flat()), comparable(given.flat()))
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """``key: old → new`` for each key of both whose values differ."""
+    return [f"{key}: {old[key]!r} → {new[key]!r}" for key in old if key in new and old[key] != new[key]]
+
+
+def comparable(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Of dotted keys and values those that make the experiment."""
+    kept = {key: value for key, value in flat.items() if key not in FREE_KEYS}
+    if "data.source" in kept:  # data may move to another folder: training checks the pixels themselves
+        kept["data.source"] = Path(str(kept["data.source"])).name
+    return kept
+
+
+def seal_settings(path: Path, config: Config) -> None:
+    """Write the settings that the run in `path` is started with."""
+    write_sealed(path / FILE, {"schema": SCHEMA, "settings": comparable(config.flat())})
+
+
+def sealed_settings(path: Path) -> dict[str, Any]:
+    """The settings that the run in `path` was started with; a `FileFormatError` where the file is no such."""
+    file = path / FILE
+    try:
+        value = read_sealed(file)
+    except FileNotFoundError:
+        value = None
+    if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
+        raise FileFormatError(
+            f"{file} must hold the settings that the run was started with; it is missing or damaged. "
+            f"Restore it, or start another run: equable run {path / 'config.toml'} --out NEW-FOLDER"
+        )
+    if value.get("schema") != SCHEMA:
+        raise FileFormatError(f"{file} is of a newer version than {SCHEMA}. Update equable")
+    settings: dict[str, Any] = value["settings"]
+    return settings
+
+
+def require_unedited(path: Path) -> None:
+    """Refuse a ``config.toml`` whose settings are not those that the run was started with."""
+    # a line that was deleted is a change to the default
+    default = flatten(parse_toml(read_preset("default"), "default.toml"))
+    changed = changes(sealed_settings(path), comparable({**default, **_stated(path)}))
+    if changed:
+        config = path / "config.toml"
+        raise ConfigError(
+            f"{config} must be as the run was started; it was edited: {'; '.join(changed)} "
+            f"(started with → now). Put it back, or start another run: equable run {config} --out NEW-FOLDER"
+        )
+
+
+def _stated(path: Path) -> dict[str, Any]:
+    """The settings that ``config.toml`` states, unchecked."""
+    config = path / "config.toml"
+    tables = parse_toml(config.read_text(encoding="utf-8", errors="replace"), str(config))
+    return flatten({name: table for name, table in tables.items() if name != "methods"})

@@ -1,0 +1,186 @@
+"""Calibrators as files: safetensors with JSON metadata, a schema version and a digest. No pickle.
+
+Arrays are tensors; settings, scalars and the class's name are JSON in the header. The digest covers
+both, so a changed byte is noticed; it guards against damage, not against a forger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equable.calibrators.base import SCALARS, Calibrator, axis_lengths
+from equable.errors import FileFormatError, InputError, NotFittedError
+from equable.files import write_bytes
+
+FORMAT = "equable-calibrator"
+SCHEMA = 1
+EXTRA = "extra."
+
+
+def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted calibrator; the target is replaced only when the new file is whole."""
+    save_with_extras(calibrator, path, {})
+
+
+def save_with_extras(
+    calibrator: Calibrator, path: str | os.PathLike[str], extras: dict[str, np.ndarray]
+) -> None:
+    """The same with arrays of another owner beside it, such as a stream's window."""
+    from safetensors.numpy import save as to_bytes
+
+    if not calibrator.__sklearn_is_fitted__():
+        raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it is saved")
+    scalars: dict[str, Any] = {"n_classes_": calibrator.n_classes_}
+    tensors = {f"{EXTRA}{name}": np.ascontiguousarray(value) for name, value in extras.items()}
+    for name, kind in calibrator.FITTED.items():
+        value = getattr(calibrator, name, None)
+        if value is None:
+            raise InputError(f"{type(calibrator).__name__} must have learnt {name}, as its FITTED says")
+        if kind in SCALARS:
+            scalars[name] = SCALARS[kind](value)
+        else:
+            tensors[name] = np.ascontiguousarray(value, dtype=np.float64)
+    header = {"class": _registered_name(calibrator), "settings": calibrator.get_params(), "scalars": scalars}
+    body = json.dumps(header, sort_keys=True, default=_plain_number)
+    metadata = {"format": FORMAT, "schema": str(SCHEMA), "calibrator": body, "sha256": _digest(body, tensors)}
+    write_bytes(path, _in_order(to_bytes(tensors, metadata=metadata)))
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same safetensors file with a sorted header: the library writes it in an order of chance."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at multiples of eight
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
+def load(path: str | os.PathLike[str]) -> Calibrator:
+    """Read a calibrator that `save` wrote; its probabilities are bit-identical.
+
+    A damaged, tampered, foreign or newer file raises `FileFormatError`.
+
+    Examples
+    --------
+    >>> import tempfile, equable
+    >>> cal = equable.TemperatureScaling().fit([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cal.save(folder + "/cal.safetensors")
+    ...     again = equable.load(folder + "/cal.safetensors")
+    >>> again.temperature_ == cal.temperature_
+    True
+    """
+    return load_with_extras(path)[0]
+
+
+def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str, np.ndarray]]:
+    """Read a calibrator and the arrays stored beside it."""
+    metadata, tensors = _read(Path(path))
+    if metadata.get("format") != FORMAT:
+        raise FileFormatError(f"{path} must be a calibrator saved by equable; it is another safetensors file")
+    schema = metadata.get("schema", "")
+    if schema not in [str(version) for version in range(1, SCHEMA + 1)]:
+        raise FileFormatError(
+            f"{path} has schema {schema!r}; this equable reads up to {SCHEMA}. Update equable"
+        )
+    body = metadata.get("calibrator", "")
+    if metadata.get("sha256") != _digest(body, tensors):
+        raise FileFormatError(f"{path} was changed after it was saved: its digest does not match its content")
+    try:
+        calibrator = _restore(json.loads(body), tensors)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise FileFormatError(f"{path} does not describe a calibrator: {error}") from error
+    return calibrator, {n.removeprefix(EXTRA): t for n, t in tensors.items() if n.startswith(EXTRA)}
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    from safetensors import SafetensorError, safe_open
+
+    path.open("rb").close()  # a folder, no permission: the system's own error, which the library would hide
+    try:
+        with safe_open(path, framework="np") as file:
+            return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FileFormatError(
+            f"{path} must be a whole safetensors file; it is damaged or foreign: {error}"
+        ) from error
+
+
+def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrator:
+    """Build the calibrator and check that it holds what its class says it learns."""
+    from equable.calibrators import CALIBRATORS
+
+    name = header["class"]
+    if name not in CALIBRATORS:
+        raise FileFormatError(
+            f"calibrator must be one of {sorted(CALIBRATORS)}; got {name!r}. A class of your own must be in "
+            "equable.CALIBRATORS under that name before it is loaded"
+        )
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
+    calibrator = CALIBRATORS[name](**settings)
+    calibrator._check_settings()
+    scalars = header["scalars"]
+    learnt: dict[str, Any] = {"n_classes_": _checked_scalar("n_classes_", scalars["n_classes_"], "int")}
+    if learnt["n_classes_"] < 2:
+        raise FileFormatError(f"n_classes_ must be at least 2; got {learnt['n_classes_']}")
+    unknown = {name for name in tensors if not name.startswith(EXTRA)} - set(calibrator.FITTED)
+    if unknown:
+        raise FileFormatError(f"tensors must be those of {name!r}; got {sorted(unknown)} beside them")
+    axes: dict[str, int] = {"K": learnt["n_classes_"]}
+    for attribute, kind in calibrator.FITTED.items():
+        if kind in SCALARS:
+            learnt[attribute] = _checked_scalar(attribute, scalars[attribute], kind)
+        else:
+            learnt[attribute] = _checked_tensor(attribute, tensors[attribute], kind, axes)
+    calibrator.__dict__.update(learnt)
+    calibrator._check_fitted()
+    return calibrator
+
+
+def _checked_scalar(name: str, value: Any, kind: str) -> Any:
+    if type(value) is not SCALARS[kind] or value in (float("inf"), float("-inf")) or value != value:
+        raise FileFormatError(f"{name} must be a finite {kind}; got {value!r}")
+    return value
+
+
+def _plain_number(value: Any) -> Any:
+    """Settings may be numpy numbers: the file holds plain ones."""
+    if isinstance(value, np.floating):
+        return float(value)  # a long double's own item is a long double again
+    if isinstance(value, np.generic):
+        return value.item()
+    raise InputError(f"settings must be plain numbers or text to be saved; got {value!r}")
+
+
+def _checked_tensor(name: str, tensor: np.ndarray, kind: str, axes: dict[str, int]) -> np.ndarray:
+    expected = axis_lengths(kind, tensor.shape, axes)
+    if tensor.shape != expected or tensor.dtype != np.float64 or not np.isfinite(tensor).all():
+        raise FileFormatError(
+            f"{name} must be finite float64 of shape {expected}; got {tensor.dtype} {tensor.shape}"
+        )
+    return tensor
+
+
+def _registered_name(calibrator: Calibrator) -> str:
+    from equable.calibrators import CALIBRATORS
+
+    for name, kind in CALIBRATORS.items():
+        if kind is type(calibrator):
+            return name
+    raise InputError(
+        f"{type(calibrator).__name__} must be in equable.CALIBRATORS to be saved; add it under a name"
+    )
+
+
+def _digest(body: str, tensors: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(body.encode())
+    for name in sorted(tensors):
+        tensor = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,26 @@
+"""Image datasets by name or path: the paper's five, the embedded digits, and one's own images."""
+
+from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, ImageDataset
+from equable.datasets.download import RemoteFile
+from equable.datasets.inspect import DatasetReport, DatasetRow, check, paper_table
+from equable.datasets.load import digest_of, fetch, load_dataset, resolve
+from equable.datasets.registry import DATASETS, Source
+
+__all__ = [
+    "DATASETS",
+    "DatasetReport",
+    "DatasetRow",
+    "ImageDataset",
+    "NOT_GIVEN",
+    "RemoteFile",
+    "Source",
+    "TEST",
+    "TRAIN",
+    "VALIDATION",
+    "check",
+    "digest_of",
+    "fetch",
+    "load_dataset",
+    "paper_table",
+    "resolve",
+]

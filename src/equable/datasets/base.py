@@ -1,0 +1,120 @@
+"""ImageDataset: all images of one dataset in memory, with labels and the split each image is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from equable.arrays import IntArray, as_array, as_integers
+from equable.errors import InputError
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+NOT_GIVEN = -1
+SPLIT_NAMES = {TRAIN: "train", VALIDATION: "validation", TEST: "test", NOT_GIVEN: "not given"}
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """Images, labels and given splits; checked on construction, never copied.
+
+    Parameters
+    ----------
+    name : str
+        What tables and run folders call it.
+    images : (N, H, H, C) uint8
+        Square images, C = 1 (grey) or 3 (RGB).
+    labels : (N,) int64
+        Class of each image, 0 … n_classes − 1; every class has an image to train on.
+    split : (N,) int8
+        0 train, 1 validation, 2 test; −1 not given: the scenario splits the image set.
+    class_names : tuple of str
+        One distinct name a class, in the order of the labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> images = np.zeros((4, 8, 8, 1), dtype=np.uint8)
+    >>> data = ImageDataset("tiny", images, [0, 1, 0, 1], [0, 0, 2, 2], ("cat", "dog"))
+    >>> data.n_classes, data.image_size, len(data)
+    (2, 8, 4)
+    """
+
+    name: str
+    images: np.ndarray
+    labels: np.ndarray
+    split: np.ndarray
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        images = _checked_images(self.images)
+        names = tuple(str(name) for name in self.class_names)
+        if len(set(names)) != len(names) or len(names) < 2:
+            raise InputError(f"class_names must be at least two distinct names; got {names!r}")
+        labels = _checked_labels(self.labels, len(images), len(names))
+        split = as_integers(self.split, "split", len(images))
+        if not np.isin(split, list(SPLIT_NAMES)).all():
+            raise InputError(f"split must be 0, 1, 2 or -1; got {np.setdiff1d(split, list(SPLIT_NAMES))[0]}")
+        trained = np.bincount(labels[split <= TRAIN], minlength=len(names))
+        if not trained.all():
+            missing = int(np.flatnonzero(trained == 0)[0])
+            raise InputError(
+                f"every class must have a training image; class {missing} ({names[missing]}) has none"
+            )
+        for field, value in (("images", images), ("labels", labels), ("class_names", names)):
+            object.__setattr__(self, field, value)
+        object.__setattr__(self, "split", split.astype(np.int8))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        shape = "×".join(str(length) for length in self.images.shape[1:])
+        return f"ImageDataset({self.name!r}, {len(self)} images of {shape}, {self.n_classes} classes)"
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @property
+    def image_size(self) -> int:
+        """Side length in pixels."""
+        return int(self.images.shape[1])
+
+    def counts(self) -> dict[str, np.ndarray]:
+        """Images of each class, (n_classes,), for every split that occurs.
+
+        Examples
+        --------
+        >>> from equable.datasets import load_dataset
+        >>> load_dataset("digits").counts()["not given"].sum()
+        np.int64(1797)
+        """
+        return {
+            name: np.bincount(self.labels[self.split == code], minlength=self.n_classes)
+            for code, name in SPLIT_NAMES.items()
+            if (self.split == code).any()
+        }
+
+
+def _checked_images(value: object) -> np.ndarray:
+    images = as_array(value, "images")
+    if images.ndim != 4 or images.shape[3] not in (1, 3):
+        raise InputError(f"images must have shape (N, H, H, C) with C = 1 or 3; got {images.shape}")
+    if images.shape[1] != images.shape[2] or images.shape[1] == 0:
+        raise InputError(f"images must be square; got {images.shape[1]}×{images.shape[2]} pixels")
+    if images.dtype != np.uint8:
+        raise InputError(f"images must be uint8, 0 … 255; got dtype {images.dtype}")
+    return images
+
+
+def _checked_labels(value: object, n_rows: int, n_classes: int) -> IntArray:
+    labels = as_integers(value, "labels", n_rows)
+    outside = labels[(labels < 0) | (labels >= n_classes)]
+    if outside.size:
+        raise InputError(
+            f"labels must lie in 0 … {n_classes - 1} (classes are numbered from 0, without gaps); "
+            f"got {outside[0]}"
+        )
+    return labels

@@ -1,0 +1,98 @@
+"""JPEG, PNG and other 8-bit images as numpy arrays, through Pillow."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from equable.datasets.extras import require
+from equable.errors import DataError, MissingExtraError
+
+MAX_PIXELS = 50_000_000
+#: All images of a dataset together.
+MAX_BYTES = 8 * 2**30
+# Pixels may take this many times the bytes of their files (or this many bytes, if more): line drawings are
+# packed to a hundredth, but a few kilobytes must not be able to fill the memory.
+MAX_EXPANSION = 400
+FREE_BYTES = 16 * 2**20
+GREY_MODES = ("1", "L", "LA")
+COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
+
+
+def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb: bool = False) -> np.ndarray:
+    """One image as (H, W, C) uint8: C = 1 if it is stored grey (and `rgb` is not asked for), else 3.
+
+    With `size`, the central square is resized to size × size (bicubic, with anti-aliasing). A camera's
+    orientation mark is obeyed; transparency is dropped.
+    """
+    image_module, ops = require("PIL.Image", "reading images"), require("PIL.ImageOps", "reading images")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whatever Pillow warns of is checked below
+            # opened here: Pillow leaves a file open that it cannot make out
+            with source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
+                image = image_module.open(stream)
+                _check(image, where, source.stat().st_size if isinstance(source, Path) else None)
+                upright = _plain(ops.exif_transpose(image), rgb)
+                return _pixels(upright if size is None else _fitted(upright, size, image_module))
+    except (DataError, MissingExtraError, MemoryError):
+        raise
+    except Exception as error:  # decoders fail in many ways on foreign bytes
+        raise DataError(f"{where} must be a readable image; it is damaged or foreign: {error}") from error
+
+
+def resize(images: np.ndarray, size: int) -> np.ndarray:
+    """Square images (N, H, H, C) uint8 at another size (bicubic, with anti-aliasing)."""
+    image_module = require("PIL.Image", "resizing images")
+    shape = (len(images), size, size, images.shape[3])
+    if math.prod(shape) > MAX_BYTES:
+        raise DataError(f"images must fit in {MAX_BYTES >> 30} GB of pixels; image_size {size} is too large")
+    result = np.empty(shape, dtype=np.uint8)
+    for row, pixels in enumerate(images):
+        image = image_module.fromarray(pixels[:, :, 0] if shape[3] == 1 else pixels)
+        result[row] = _pixels(_fitted(image, size, image_module))
+    return result
+
+
+def _check(image: Any, where: str, size: int | None) -> None:
+    """Refuse before decoding: sizes that fill the memory, and pixels that 8 bits would silently clip."""
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(f"{where} must have at most {MAX_PIXELS} pixels; it has {image.width}×{image.height}")
+    pixels = image.width * image.height * len(image.getbands())
+    if size is not None and pixels > pixel_limit(size):
+        raise DataError(f"{where} must not unpack to more than {pixel_limit(size)} bytes; it claims {pixels}")
+    if image.mode not in (*GREY_MODES, *COLOUR_MODES):
+        raise DataError(
+            f"{where} must have 8 bits a channel; it has Pillow's mode {image.mode!r}. Convert it first"
+        )
+
+
+def pixel_limit(n_bytes: int) -> int:
+    """Bytes of pixels that files of so many bytes may become."""
+    return max(FREE_BYTES, MAX_EXPANSION * n_bytes)
+
+
+def _plain(image: Any, rgb: bool) -> Any:
+    if image.mode in GREY_MODES and not rgb:
+        return image.convert("L")
+    return image.convert("RGB")
+
+
+def _fitted(image: Any, size: int, image_module: Any) -> Any:
+    if image.size == (size, size):
+        return image
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    # crop first: resize(box=…) would let pixels beyond the box bleed in
+    square = image.crop((left, top, left + side, top + side))
+    return square.resize((size, size), image_module.Resampling.BICUBIC)
+
+
+def _pixels(image: Any) -> np.ndarray:
+    pixels = np.array(image, dtype=np.uint8)
+    return pixels.reshape(*pixels.shape[:2], -1)

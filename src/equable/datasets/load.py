@@ -1,0 +1,177 @@
+"""From a name or a path to an ImageDataset."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from equable.datasets.base import ImageDataset
+from equable.datasets.download import cache_folder, fetch_file, md5_of
+from equable.datasets.folder import load_folder
+from equable.datasets.images import resize
+from equable.datasets.npz import load_npz
+from equable.datasets.registry import DATASETS, Source
+from equable.datasets.tinyimagenet import is_tinyimagenet, load_tinyimagenet
+from equable.errors import DataError, InputError, MissingExtraError
+from equable.files import sha256_of
+
+PathLike = str | os.PathLike[str]
+
+
+def load_dataset(
+    name_or_path: PathLike | Source,
+    *,
+    data_dir: PathLike | None = None,
+    download: bool = True,
+    image_size: int | None = None,
+) -> ImageDataset:
+    """Load a known dataset by name, or one's own images by path.
+
+    Parameters
+    ----------
+    name_or_path : str, path or Source
+        A name of `DATASETS`; an npz file of the MedMNIST layout; a folder of images by class;
+        TinyImageNet as a folder or a zip; or a record of one's own. A name wins over a file of that
+        name: write ``./digits`` for the file.
+    data_dir : path, optional
+        Where official files lie and are downloaded to; also for files put there by hand. Default:
+        ``$EQUABLE_CACHE``, else the platform's cache folder.
+    download : bool
+        False: never use the network.
+    image_size : int, optional
+        Resize the images to this many pixels; of a folder, the central square of each image.
+
+    Examples
+    --------
+    >>> load_dataset("digits")
+    ImageDataset('digits', 1797 images of 8×8×1, 10 classes)
+    """
+    if image_size is not None and image_size < 1:
+        raise InputError(f"image_size must be at least 1; got {image_size}")
+    found = resolve(name_or_path)
+    with _named(found):
+        if isinstance(found, Source):
+            if isinstance(name_or_path, (str, os.PathLike)) and found.name != name_or_path:
+                data_dir = Path(name_or_path).expanduser().parent  # an official file, given by its path
+            dataset = found.load(*fetch(found, data_dir=data_dir, download=download))
+        elif is_tinyimagenet(found):
+            dataset = load_tinyimagenet(found)
+        elif found.is_dir():
+            dataset = load_folder(found, image_size)
+        else:
+            dataset = load_npz(found)
+    if image_size in (None, dataset.image_size):
+        return dataset
+    return replace(dataset, images=resize(dataset.images, image_size))
+
+
+def digest_of(path: Path) -> str:
+    """``sha256:`` and the digest of a file, or of the names and digests of all files of a folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("one")
+    ...     whole = digest_of(Path(folder))
+    ...     _ = Path(folder, "a.txt").write_text("two")
+    ...     whole == digest_of(Path(folder))
+    False
+    """
+    if path.is_file():
+        return f"sha256:{sha256_of(path)}"
+    files = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(os.fsencode(name) + b"\0" + sha256_of(files[name]).encode() + b"\n")
+    return f"sha256:{digest.hexdigest()}"
+
+
+def fetch(name: str | Source, *, data_dir: PathLike | None = None, download: bool = True) -> tuple[Path, ...]:
+    """Paths of a dataset's official files, downloaded if missing, their checksums verified.
+
+    Examples
+    --------
+    >>> fetch("digits")  # embedded: no file
+    ()
+    """
+    source = name if isinstance(name, Source) else DATASETS.get(name)
+    if source is None:
+        raise DataError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}{_suggestion(str(name))}")
+    if not source.files:
+        return ()
+    folder = cache_folder(data_dir)
+    return tuple(fetch_file(record, folder, download=download) for record in source.files)
+
+
+def is_cached(source: Source, data_dir: PathLike | None = None) -> bool:
+    """Whether all files of `source` are there (by name and presence; loading verifies them)."""
+    try:
+        return all((cache_folder(data_dir) / record.name).is_file() for record in source.files)
+    except MissingExtraError:
+        return False
+
+
+def resolve(name_or_path: PathLike | Source) -> Source | Path:
+    """Find the record of a known dataset, or the existing path of one's own data."""
+    if isinstance(name_or_path, Source):
+        return name_or_path
+    if isinstance(name_or_path, str) and name_or_path in DATASETS:
+        return DATASETS[name_or_path]
+    path = _existing(name_or_path)
+    if path is None:
+        raise DataError(
+            f"dataset must be one of {', '.join(DATASETS)}, an npz file, a folder of images by class or "
+            f"a copy of TinyImageNet; {str(name_or_path)!r:.200} is none{_suggestion(str(name_or_path))}"
+        )
+    if path.is_dir():
+        return path
+    official = _official(path)
+    if official is None and path.suffix.lower() not in (".npz", ".zip"):
+        raise DataError(
+            f"{path} must be an npz file of the MedMNIST layout, a zip of TinyImageNet or an official "
+            "archive; its name says none of these"
+        )
+    return official or path
+
+
+def _existing(name: PathLike) -> Path | None:
+    """A file or folder; None for a name that is none, or that the system cannot even look up."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.is_dir() or path.is_file() else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _official(path: Path) -> Source | None:
+    """Find the dataset whose official file this is.
+
+    An npz or zip of the same name with another checksum is a copy of one's own. A tar.gz holds pickles: it is
+    taken for the official one, whose checksum is then verified.
+    """
+    for source in DATASETS.values():
+        for record in source.files:
+            holds_pickles = path.suffix == ".gz"
+            if record.name == path.name and (holds_pickles or record.md5 == md5_of(path)):
+                return source
+    return None
+
+
+@contextmanager
+def _named(found: Source | Path) -> Iterator[None]:
+    """Say which dataset breaks a rule that the arrays of it must keep."""
+    try:
+        yield
+    except InputError as error:
+        raise DataError(f"{found.name if isinstance(found, Source) else found}: {error}") from error
+
+
+def _suggestion(name: str) -> str:
+    close = difflib.get_close_matches(name.lower().replace("-", ""), DATASETS, n=1)
+    return f". Did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,1 @@
+"""Calibrators on files: fit, apply and evaluate stored outputs, without training code."""

@@ -1,0 +1,124 @@
+"""Ablation curves and runtime bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from equable.reports import paper
+from equable.reports.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SKY, look, new_figure
+from equable.reports.results import Results, Spread
+from equable.reports.tables.costs import (
+    PARTS,
+    ablation_methods,
+    ablation_title,
+    ablation_values,
+    setting_name,
+    summed_seconds,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_choices(run: Results, names: Sequence[str]) -> Figure:
+    """Average ECE of DATS with each choice that has no number, a panel an ablation."""
+    found = [ablation_values(run, name, "average_ece") for name in names]
+    heights = [0.35 + 0.22 * len(values) for values in found]
+    figure, panels = new_figure(
+        sum(heights) + 0.5, rows=len(names), sharex=True, gridspec_kw={"height_ratios": heights}
+    )
+    for axes, name, values in zip(panels, names, found, strict=True):
+        mean, error = _percent(values)
+        axes.errorbar(mean, range(len(values)), xerr=error, fmt="o", color=BLUE, capsize=2.5, elinewidth=1)
+        axes.set_yticks(range(len(values)), [setting_name(s) for s in values])
+        axes.invert_yaxis()
+        axes.margins(y=0.3)
+        axes.set_title(ablation_title(name), fontsize=8.5, color=MUTED)
+        axes.grid(axis="x")
+    panels[-1].set_xlabel("Average ECE (%)")
+    return figure
+
+
+def _percent(values: dict[Any, Spread]) -> tuple[list[float], list[float] | None]:
+    """Means, and standard deviations where there is more than one seed."""
+    several = any(value.n > 1 for value in values.values())
+    stds = [100 * value.std for value in values.values()]
+    return [100 * value.mean for value in values.values()], stds if several else None
+
+
+def draw_ablation(run: Results, name: str) -> Figure:
+    """Average ECE along one setting of DATS that is a number, the paper's beside it."""
+    figure, (axes,) = new_figure(2.7)
+    for method in ablation_methods(run, name):
+        values = ablation_values(run, name, "average_ece", method)
+        mean, error = _percent(values)
+        axes.errorbar(
+            list(values),
+            mean,
+            yerr=error,
+            capsize=2.5,
+            elinewidth=1,
+            label=run.label(method),
+            **look(method).options(),
+        )
+        axes.set_xticks(list(values))
+    found = {s: paper.printed_ablation(name, run.paper, s, run.backbone) for s in values}
+    printed = {s: p for s, p in found.items() if p is not None}
+    if printed:
+        means, stds = zip(*printed.values(), strict=True)
+        axes.errorbar(
+            list(printed),
+            means,
+            yerr=stds,
+            fmt="D:",
+            color=INK,
+            markerfacecolor=PAPER,
+            capsize=2.5,
+            label="DATS, paper",
+        )
+    figure.legend(loc="outside upper left", ncols=3)
+    axes.set_xlabel(ablation_title(name))
+    axes.set_ylabel("Average ECE (%)")
+    axes.grid(axis="y")
+    return figure
+
+
+FILLS = {"forward": (SKY, ""), "fit": (BLUE, "////"), "apply": (ORANGE, r"\\\\")}
+
+
+def draw_runtime(run: Results) -> Figure:
+    """Seconds of calibration summed over tasks, in parts."""
+    methods = [m for m in run.ranked if m != "uncalibrated" and summed_seconds(run, m, "total")]
+    figure, (axes,) = new_figure(1.1 + 0.26 * len(methods))
+    left = np.zeros(len(methods))
+    for part, (color, hatch) in FILLS.items():
+        seconds = np.array([value.mean if (value := summed_seconds(run, m, part)) else 0.0 for m in methods])
+        axes.barh(
+            range(len(methods)),
+            seconds,
+            left=left,
+            height=0.62,
+            color=color,
+            hatch=hatch,
+            edgecolor=PAPER,
+            linewidth=0,
+            label=part,
+        )
+        left += seconds
+    for row, total in enumerate(left):
+        text = f"{total:.2f} s" if total < 10 else f"{total:,.0f} s"
+        axes.annotate(
+            text, (total, row), (4, 0), textcoords="offset points", va="center", fontsize=8.5, color=INK
+        )
+    axes.set_yticks(range(len(methods)), [run.label(m) for m in methods])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.invert_yaxis()
+    axes.margins(x=0.14)
+    axes.grid(axis="x")
+    axes.set_xlabel("Seconds, all tasks together")
+    figure.legend(loc="outside upper left", ncols=len(PARTS))
+    return figure

@@ -1,0 +1,75 @@
+"""Names beside the ends of lines: in a column, apart from one another, none crossed out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from equable.reports.figures.style import Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Where the column of markers stands, in parts of the axes' width, and how many points after it the names.
+COLUMN, TO_NAME = 1.1, 8
+
+
+class LineEnd(NamedTuple):
+    """The last point of a line, and what the line is called."""
+
+    x: float
+    y: float
+    name: str
+    look: Look
+
+
+def spread_out(heights: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
+    """Heights of labels in the given, rising order: `gap` apart or more, and each as near as it can be.
+
+    Labels that would overlap form a group, which stands around the mean of where its labels should be. If
+    `low` to `high` is too short for all of them, they reach below `low`.
+
+    Examples
+    --------
+    >>> from equable.reports.figures.labels import spread_out
+    >>> spread_out([0.1, 0.5, 0.5], 0.2)
+    [0.1, 0.4, 0.6]
+    """
+    # From each height we take what the labels below it need anyway. What is left may not fall from one label
+    # to the next; labels where it does become a group and get their mean.
+    groups: list[list[float]] = []
+    for place, height in enumerate(heights):
+        groups.append([height - gap * place])
+        while len(groups) > 1 and fmean(groups[-1]) < fmean(groups[-2]):
+            last = groups.pop()
+            groups[-1] += last
+    wanted = [fmean(group) for group in groups for _ in group]
+    highest = high - gap * (len(heights) - 1)
+    return [min(max(height, low), highest) + gap * place for place, height in enumerate(wanted)]
+
+
+def label_ends(axes: Axes, ends: Sequence[LineEnd], gap: float) -> None:
+    """Write each line's name in a column right of the axes, `gap` of their height apart or more.
+
+    Thin lines lead from the ends, which all have the same x, to a column of markers before the names. Ends
+    and names are in the same order: no two of the thin lines cross, and none reaches a name.
+    """
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # from here on they stay as they are
+    to_axes = axes.transScale + axes.transLimits
+    points = [to_axes.transform((end.x, end.y)) for end in ends]
+    rising = sorted(zip(points, ends, strict=True), key=lambda pair: float(pair[0][1]))
+    heights = spread_out([float(y) for (_, y), _ in rising], gap)
+    for ((x, y), end), height in zip(rising, heights, strict=True):
+        leader = end.look.options(linestyle="-", linewidth=0.8, markevery=[1])
+        axes.plot([x, COLUMN], [y, height], transform=axes.transAxes, clip_on=False, zorder=2, **leader)
+        axes.annotate(
+            end.name,
+            (COLUMN, height),
+            (TO_NAME, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+            annotation_clip=False,
+        )

@@ -1,0 +1,191 @@
+"""One table, four ways to print it: Markdown, LaTeX, CSV and the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+from equable.reports.tables.table import Cell, Row, Section, Table
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+_LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "^": r"\^{}",
+    "~": r"\textasciitilde{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "Δ": r"$\Delta$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\to$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "–": "--",
+    "…": r"\dots{}",
+}
+
+
+def _shown(sections: tuple[Section, ...]) -> list[Section]:
+    return [section for section in sections if section.rows]
+
+
+def markdown(table: Table) -> str:
+    """The table in GitHub's Markdown; section headings are rows of their own, the best is bold."""
+    width = len(table.columns) + 1
+    lines = [f"### {_plain(table.full_title)}", ""]
+    lines += [_markdown_line([table.stub, *(column.heading for column in table.columns)])]
+    lines += ["|" + ":---|" + "---:|" * (width - 1)]
+    for section in _shown(table.sections):
+        if section.title:
+            lines.append(_markdown_line([f"*{_plain(section.title)}*", *[""] * (width - 1)], raw=True))
+        lines += [_markdown_row(row) for row in section.rows]
+    notes = [*table.notes, *(section.note for section in _shown(table.sections) if section.note)]
+    return "\n".join([*lines, *(f"\n{_plain(note)}" for note in notes)]) + "\n"
+
+
+def _markdown_row(row: Row) -> str:
+    cells = [f"**{_plain(c.text)}**" if c.best else _plain(c.text) for c in row.cells]
+    return _markdown_line([_plain(row.label), *cells], raw=True)
+
+
+def _markdown_line(texts: list[str], raw: bool = False) -> str:
+    return "| " + " | ".join(texts if raw else [_plain(text) for text in texts]) + " |"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown takes literally: user's names may hold anything."""
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    for character in "|<>*_`[]#":
+        if character not in "[]" or "](" in text:
+            text = text.replace(character, "\\" + character)
+    return text.replace("&", "&amp;")
+
+
+def latex(table: Table) -> str:
+    """The table for booktabs, with caption and label."""
+    width = len(table.columns) + 1
+    body = []
+    for section in _shown(table.sections):
+        body.append(r"\midrule")
+        if section.title:
+            body.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_tex(section.title)}}}}} \\")
+        body += [_latex_row(row) for row in section.rows]
+    heading = " & ".join(_tex(text) for text in [table.stub, *(c.short for c in table.columns)])
+    notes = [*table.notes, *(section.note for section in _shown(table.sections) if section.note)]
+    caption = " ".join([_tex(table.full_title) + ".", *(_tex(note) for note in notes)])
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        rf"\label{{tab:{table.name}}}",
+        rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+        r"\toprule",
+        *_latex_groups(table),
+        rf"{heading} \\",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_groups(table: Table) -> list[str]:
+    """A line above the headings where columns have groups, each underlined."""
+    if not table.groups:
+        return []
+    cells, rules, at = [""], [], 2
+    for name, span in table.groups:
+        cells.append(rf"\multicolumn{{{span}}}{{c}}{{{_tex(name)}}}")
+        rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
+        at += span
+    return [" & ".join(cells) + r" \\", " ".join(rules)]
+
+
+def _latex_row(row: Row) -> str:
+    cells = [rf"\textbf{{{_tex(c.text)}}}" if c.best else _tex(c.text) for c in row.cells]
+    return " & ".join([_tex(row.label), *cells]) + r" \\"
+
+
+def _tex(text: str) -> str:
+    return "".join(_LATEX_ESCAPES.get(character, character) for character in " ".join(text.split()))
+
+
+def csv_text(table: Table) -> str:
+    """The numbers behind the table: std and interval ends in columns of their own, the marks last."""
+    rows = [(section, row) for section in _shown(table.sections) for row in section.rows]
+    parts: list[list[str]] = []
+    for index in range(len(table.columns)):
+        cells = [row.cells[index] for _, row in rows]
+        used = [p for p in ("std", "low", "high") if any(getattr(c, p) is not None for c in cells)]
+        parts.append(["value", *used])
+    heading = ["section", table.stub]
+    for column, names in zip(table.columns, parts, strict=True):
+        heading += [column.heading if p == "value" else f"{column.heading} {p}" for p in names]
+    lines = [heading + ["best"]]
+    for section, row in rows:
+        values = [_csv_value(c, p) for c, names in zip(row.cells, parts, strict=True) for p in names]
+        best = " ".join(col.key for col, c in zip(table.columns, row.cells, strict=True) if c.best)
+        lines.append([section.title, row.label, *values, best])
+    return csv_lines(lines)
+
+
+def _csv_value(cell: Cell, part: str) -> str:
+    value = getattr(cell, part)
+    if value is not None:
+        return f"{value:.10g}"
+    return cell.text if part == "value" and cell.text != "–" else ""
+
+
+def csv_lines(lines: list[list[str]]) -> str:
+    """Lines of a CSV file; a text that a spreadsheet would run as a formula is quoted with an apostrophe."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([[_harmless(text) for text in line] for line in lines])
+    return stream.getvalue()
+
+
+def _harmless(text: str) -> str:
+    if text[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        try:
+            float(text)
+        except ValueError:
+            return "'" + text
+    return text
+
+
+def _terminal_cell(text: type[Text], cell: Cell) -> Text:
+    # a space that does not break keeps "8.80 ± 0.93" on one line, where the heading may take two
+    shown = cell.text.replace(" ", "\u00a0")
+    return text(shown + "*", style="bold green") if cell.best else text(shown + "\u00a0")
+
+
+def rich_table(table: Table) -> RichTable:
+    """The table for the terminal; the best is bold and starred, for terminals without bold."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(title=Text(table.full_title), title_justify="left", caption_justify="left", box=None)
+    drawn.title_style, drawn.pad_edge = "bold", False
+    drawn.add_column(Text(table.stub), min_width=14)
+    for column in table.columns:
+        drawn.add_column(Text(column.heading), justify="right")
+    for section in _shown(table.sections):
+        if section.title:
+            drawn.add_row(Text(section.title, style="italic dim"))
+        for row in section.rows:
+            drawn.add_row(Text(row.label), *(_terminal_cell(Text, c) for c in row.cells))
+    drawn.caption = Text("\n".join(table.notes))
+    return drawn

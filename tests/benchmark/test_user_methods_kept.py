@@ -1,0 +1,145 @@
+"""A method of the user's own stays in a run's settings once it has a score, and not before."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from calling import call
+from equable.benchmark.batching import regimes_run
+from equable.benchmark.run import run
+from equable.benchmark.user_methods import read_methods
+from equable.errors import EquableWarning
+from equable.reports.results import load_results
+from equable.reports.tables.arrivals import arriving_methods
+
+CODE = """
+import numpy as np
+from equable.calibrators import Calibrator
+
+class Half(Calibrator):
+    def _fit(self, rows):
+        {fit}
+        return {{}}
+    def _temperatures(self, rows):
+        return np.full(len(rows), 2.0)
+"""
+
+
+def write(path: Path, fit: str = "pass") -> Path:
+    path.write_text(CODE.format(fit=fit))
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write(tmp_path / "mine.py")
+
+
+BROKEN = "raise ZeroDivisionError('by nought')"
+
+
+def test_a_method_without_a_score_is_reported_and_not_kept(tiny_run, file):
+    write(file, fit=BROKEN)
+    before = tiny_run.config_path.read_text()
+    result = call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={file}:Half")
+    assert result.exit_code == 1
+    assert re.fullmatch(
+        r"equable: method 'mine': 3 of 3 scores failed; first: on seed 0 after task 3: "
+        r"ZeroDivisionError: by nought \(mine\.py, line 7\)\. It has no score and is not kept\n",
+        result.stderr,
+    )
+    assert tiny_run.config_path.read_text() == before
+    assert call("score", tiny_run.path, "--jobs", "1").exit_code == 0
+    write(file)
+    assert call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={file}:Half").exit_code == 0
+    assert list(tiny_run.config().methods) == ["mine"]
+
+
+def test_a_method_with_a_score_is_kept(tiny_run, file):
+    write(file, fit="if rows.n_classes > 4: raise ZeroDivisionError('by nought')")
+    result = call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={file}:Half")
+    assert "2 of 3 scores failed" in result.stderr
+    assert "not kept" not in result.stderr
+    assert list(tiny_run.config().methods) == ["mine"]
+    write(file, fit=BROKEN)  # an edit that fails: it is tried again until it is mended
+    for _ in range(2):
+        assert "3 of 3 scores failed" in call("score", tiny_run.path, "--jobs", "1").stderr
+    assert list(tiny_run.config().methods) == ["mine"]
+
+
+def test_a_failing_one_does_not_replace_one_of_its_name(tiny_run, file):
+    other = write(file.with_name("other.py"), fit=BROKEN)
+    assert call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={file}:Half").exit_code == 0
+    before = tiny_run.config_path.read_text()
+    result = call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={other}:Half")
+    assert (result.exit_code, "It has no score and is not kept" in result.stderr) == (1, True)
+    assert tiny_run.config_path.read_text() == before
+    assert call("score", tiny_run.path, "--jobs", "1").exit_code == 0
+
+
+def test_an_interrupted_score_keeps_what_has_a_score(tiny_run, file, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    before = tiny_run.config_path.read_text()
+    monkeypatch.setattr("equable.benchmark.score.score_run", stop)
+    assert call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={file}:Half").exit_code == 130
+    assert tiny_run.config_path.read_text() == before
+
+
+def test_a_run_does_not_keep_it_either(tiny_run, tiny_config, file):
+    write(file, fit=BROKEN)
+    before = tiny_run.config_path.read_text()
+    given = tiny_config.with_methods(read_methods({"mine": {"calibrator": f"{file}:Half"}}, "here", None))
+    with pytest.warns(EquableWarning, match="method 'mine' failed as rows arrive"):
+        result = run(given, tiny_run.path, report=False, progress=False)
+    assert len(result.scores.failed) == 3
+    assert tiny_run.config_path.read_text() == before
+
+
+def test_failures_are_told_by_method():
+    from equable.benchmark.user_methods import told_failures
+
+    failed = [
+        f"method '{name}' failed on seed {n} after task 1: x" for n in range(2) for name in ("a", "b_2")
+    ]
+    assert told_failures([*failed, "method 'a' failed on seed 9 after task 2: y"], 5) == {
+        "a": "method 'a': 3 of 5 scores failed; first: on seed 0 after task 1: x",
+        "b_2": "method 'b_2': 2 of 5 scores failed; first: on seed 0 after task 1: x",
+    }
+
+
+def test_it_is_removed_as_the_page_says(tiny_run, file):
+    """Without its section and its score files nothing of the run knows it any more."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "new-method.md").read_text(encoding="utf-8")
+    assert "`[methods.binned]`" in page
+    assert "`scores/seed-*_task-*_binned.json`" in page
+
+    def shown():
+        results = load_results(tiny_run.path)
+        return "binned" in results.methods, "binned" in results.own, "binned" in arriving_methods(results)
+
+    assert call("score", tiny_run.path, "--jobs", "1", "--method", f"binned={file}:Half").exit_code == 0
+    regimes_run(tiny_run, progress=False)
+    assert shown() == (True, True, True)
+    text = tiny_run.config_path.read_text()
+    tiny_run.config_path.write_text(text[: text.index("[methods.binned]")])
+    assert shown() == (True, False, True)
+    for path in tiny_run.scores.glob("seed-*_task-*_binned.json"):
+        path.unlink()
+    assert shown() == (False, False, False)
+    assert call("score", tiny_run.path, "--jobs", "1").exit_code == 0
+    assert "binned" not in tiny_run.config_path.read_text()
+
+
+def test_one_that_fails_leaves_the_others_given_with_it(tiny_run, file):
+    bad, good = (
+        write(file.with_name("bad.py"), fit=BROKEN),
+        write(file.with_name("good.py"), fit="self.x = 1"),
+    )
+    words = ("score", tiny_run.path, "--jobs", "1")
+    assert call(*words, "--method", f"mine={file}:Half").exit_code == 0
+    result = call(*words, "--method", f"bad={bad}:Half", "--method", f"mine={good}:Half")
+    assert result.stderr.count("scores failed") == 1
+    assert [settings.calibrator for settings in tiny_run.config().methods.values()] == [f"{good}:Half"]

@@ -1,0 +1,348 @@
+"""ARC: identities, planted label shift, and the pieces it is made of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import equable
+from equable.calibrators import arc, class_mix
+from equable.calibrators.arc_loss_curves import (
+    best_levels,
+    cross_fitted_losses,
+    cross_folds,
+    level_grid,
+    tabulate,
+)
+from equable.calibrators.class_mix import estimate_mixes, fit_bias_corrected, posteriors
+from equable.errors import EvidenceWarning, InputError
+from planted import make_incremental
+
+
+def softmax(z):
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def random_posteriors(rng, n, k, sharpness=2.0):
+    return softmax(sharpness * rng.normal(size=(n, k)))
+
+
+# Label shift ------------------------------------------------------------------------------------------
+
+
+def test_bias_corrected_scaling_finds_planted_parameters():
+    rng = np.random.default_rng(0)
+    n, k = 40_000, 4
+    true = rng.normal(size=(n, k)) * 1.5
+    y = (softmax(true).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    bias = np.array([0.5, -0.5, 0.3, -0.3])
+    temperature, found, converged = fit_bias_corrected((true - bias) * 2.5, y, np.ones(n))
+    assert converged
+    assert temperature == pytest.approx(2.5, rel=0.03)
+    np.testing.assert_allclose(found, bias, atol=0.06)
+
+
+def test_bias_corrected_scaling_is_at_its_optimum():
+    data = make_incremental(n_per_class=15)
+    weights = np.random.default_rng(1).random(len(data.y)) + 0.2
+    temperature, bias, _ = fit_bias_corrected(data.logits, data.y, weights)
+
+    def objective(parameters):
+        log_p = parameters[0] * data.logits + parameters[1:]
+        log_p = log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
+        nll = -np.average(log_p[np.arange(len(data.y)), data.y], weights=weights)
+        return nll + 1e-3 * np.mean(parameters[1:] ** 2)
+
+    oracle = minimize(objective, np.append(0.5, np.zeros(9)), method="BFGS", options={"gtol": 1e-7})
+    assert objective(np.append(1 / temperature, bias)) <= oracle.fun + 1e-7
+
+
+def objective_of_em(posterior, prior, mix, strength):
+    inside = strength * (prior * np.log(mix)).sum() if strength else 0.0
+    return np.log((posterior / prior) @ mix).sum() + inside
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 80),
+    k=st.integers(2, 8),
+    strength=st.sampled_from([0.0, 1.0, 5.0]),
+)
+def test_em_never_lowers_its_objective(seed, n, k, strength):
+    rng = np.random.default_rng(seed)
+    posterior, prior = random_posteriors(rng, n, k), rng.dirichlet(np.full(k, 5.0))
+    values = []
+    for steps in (1, 2, 3, 5, 10, 50):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(class_mix, "MAX_ITER", steps)
+            mix = estimate_mixes(posterior, prior, np.zeros(n, dtype=int), 1, strength)[0]
+        assert mix.sum() == pytest.approx(1)
+        values.append(objective_of_em(posterior, prior, np.maximum(mix, 1e-300), strength))
+    assert values[0] >= objective_of_em(posterior, prior, prior, strength) - 1e-9
+    assert (np.diff(values) >= -1e-9).all()
+
+
+def test_groups_are_estimated_as_if_alone():
+    rng = np.random.default_rng(3)
+    posterior, prior = random_posteriors(rng, 300, 6), rng.dirichlet(np.full(6, 5.0))
+    codes = rng.integers(0, 7, 300)
+    together = estimate_mixes(posterior, prior, codes, 7, 5.0)
+    for g in range(7):
+        alone = estimate_mixes(posterior[codes == g], prior, np.zeros((codes == g).sum(), dtype=int), 1, 5.0)
+        np.testing.assert_allclose(together[g], alone[0], atol=1e-12)
+
+
+def test_permuting_classes_permutes_the_mix():
+    rng = np.random.default_rng(4)
+    posterior, prior = random_posteriors(rng, 50, 5), rng.dirichlet(np.full(5, 5.0))
+    order, codes = rng.permutation(5), np.zeros(50, dtype=int)
+    mix = estimate_mixes(posterior, prior, codes, 1, 5.0)[0]
+    permuted = estimate_mixes(posterior[:, order], prior[order], codes, 1, 5.0)[0]
+    np.testing.assert_allclose(permuted, mix[order], atol=1e-9)
+
+
+# Curves -----------------------------------------------------------------------------------------------
+
+
+def test_cubic_minimum_is_exact_on_a_parabola_and_close_on_a_smooth_curve():
+    grid = level_grid()
+    for centre in (-2.99, -0.4, 0.123, 3.9):
+        level = best_levels(((grid - centre) ** 2)[None], (2 * (grid - centre))[None])
+        assert level[0] == pytest.approx(centre, abs=1e-12)
+        value, slope = np.cosh(grid - centre), np.sinh(grid - centre)
+        assert best_levels(value[None], slope[None])[0] == pytest.approx(centre, abs=1e-4)
+    assert best_levels(grid[None], np.ones((1, len(grid))))[0] == grid[0]
+    assert best_levels(-grid[None], -np.ones((1, len(grid))))[0] == grid[-1]
+
+
+def test_folds_are_even_within_every_class():
+    labels = np.repeat([0, 1, 2], [20, 3, 11])
+    logits = np.random.default_rng(0).normal(size=(len(labels), 3))
+    folds = cross_folds(logits, labels, np.ones(len(labels)))
+    for c in range(3):
+        counts = np.bincount(folds[labels == c], minlength=5)
+        assert counts.max() - counts.min() <= 1
+    assert np.ptp(np.bincount(folds, minlength=5)) <= 1
+
+
+def test_cross_fitted_loss_equals_a_loop():
+    data = make_incremental(n_per_class=10)
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=len(data.y)) * 0.2, np.ones(len(data.y))
+    folds = cross_folds(data.logits, data.y, weights)
+    curves = tabulate(data.logits, data.y, weights, x, np.array([0.7]), folds, "brier")
+    mix = rng.dirichlet(np.ones(9))
+    got = cross_fitted_losses((mix / 10)[None], (mix / 10)[None], curves.sums[:, 0])[0]
+    row_weight, expected = mix[data.y] / 10, 0.0
+    losses = np.array(
+        [
+            (
+                (
+                    softmax(
+                        data.logits
+                        / np.exp(np.clip(a + 0.7 * x, -2.9957322735539907, 4.605170185988092))[:, None]
+                    )
+                    - np.eye(9)[data.y]
+                )
+                ** 2
+            ).sum(axis=1)
+            for a in level_grid()
+        ]
+    )
+    for f in range(5):
+        train = (losses[:, folds != f] @ row_weight[folds != f]).argmin()
+        expected += losses[train, folds == f] @ row_weight[folds == f]
+    assert got == pytest.approx(expected, rel=1e-9)
+
+
+# ARC --------------------------------------------------------------------------------------------------
+
+
+def replayed(data, loss="brier"):
+    return equable.TemperatureScaling(loss=loss, prior_strength=0).fit(data.logits, data.y).temperature_
+
+
+@pytest.mark.parametrize("loss", ["brier", "nll"])
+def test_with_the_buffers_own_mix_it_is_replayed_calibration(loss):
+    data = make_incremental()
+    cal = equable.ARC(loss=loss, prior_strength=1e12, adaptive=False).fit(data.logits, data.y)
+    one = cal.temperature(data.logits[data.tasks == 0])
+    np.testing.assert_allclose(one, replayed(data, loss), rtol=1e-3)
+    np.testing.assert_allclose(cal.explain(data.logits[:5])[0].mix, cal.prior_, atol=1e-9)
+
+
+def test_on_the_buffer_itself_it_finds_the_buffers_temperature():
+    data = make_incremental(n_per_class=100)
+    cal = equable.ARC(adaptive=False).fit(data.logits, data.y)
+    assert cal.temperature(data.logits)[0] == pytest.approx(replayed(data), rel=5e-3)
+
+
+def shifted_batch(data, mix, n, rng):
+    return np.concatenate(
+        [rng.choice(np.flatnonzero(data.y == c), rng.binomial(n, share)) for c, share in enumerate(mix)]
+    )
+
+
+def test_planted_label_shift_is_recovered():
+    """Mix to 0.08 in total variation at n = 4000; the temperature to 10 % of the oracle's."""
+    calibration = make_incremental(n_per_class=300, seed=1)
+    test = make_incremental(n_per_class=1500, seed=2)
+    cal = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y)
+    rng = np.random.default_rng(0)
+    mix = np.array([0.3, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05])
+    errors, gaps = [], []
+    for n in (50, 400, 4000):
+        rows = shifted_batch(test, mix, n, rng)
+        facts = cal.explain(test.logits[rows])[0]
+        errors.append(np.abs(facts.mix - mix).sum() / 2)
+        oracle = (
+            equable.TemperatureScaling(loss="brier", prior_strength=0)
+            .fit(test.logits[rows], test.y[rows])
+            .temperature_
+        )
+        gaps.append(abs(np.log(facts.temperature / oracle)))
+    assert errors[-1] < 0.08
+    assert errors[-1] < errors[0]
+    assert gaps[-1] < 0.1
+    assert gaps[-1] < abs(np.log(replayed(calibration) / oracle))
+
+
+def test_tasks_get_their_planted_temperatures_without_task_labels():
+    calibration, test = make_incremental(n_per_class=200, seed=1), make_incremental(n_per_class=200, seed=2)
+    cal = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y)
+    found = [fact.temperature for fact in cal.explain(test.logits, groups=test.tasks)]
+    assert found[0] > found[1] > found[2]
+    single = replayed(calibration)
+    assert abs(np.log(found[0] / 4.0)) < abs(np.log(single / 4.0))
+    assert abs(np.log(found[2] / 1.2)) < abs(np.log(single / 1.2))
+
+
+def planted_slope(n_per_class, slope, seed):
+    """Rows whose best temperature is exp(0.7 + slope · x), with x their own uncalibrated confidence − 0.8."""
+    rng = np.random.default_rng(seed)
+    k = 5
+    logits = rng.normal(size=(n_per_class * k, k)) * 4
+    x = softmax(logits).max(axis=1) - 0.8
+    p = softmax(logits / np.exp(0.7 + slope * x)[:, None])
+    y = (p.cumsum(axis=1) > rng.random((len(p), 1))).argmax(axis=1)
+    return logits, y
+
+
+def test_a_planted_slope_is_found_and_an_absent_one_is_not():
+    logits, y = planted_slope(2000, 1.5, 0)
+    assert equable.ARC().fit(logits, y).explain(logits)[0].slope == pytest.approx(1.5, abs=0.3)
+    flat, y = planted_slope(2000, 0.0, 1)
+    assert abs(equable.ARC().fit(flat, y).explain(flat)[0].slope) < 0.1
+
+
+def test_order_within_a_row_is_kept_with_a_slope():
+    logits, y = planted_slope(200, 1.5, 0)
+    p = equable.ARC().fit(logits, y).predict_proba(logits)
+    np.testing.assert_array_equal(
+        np.argsort(p, axis=1, kind="stable"), np.argsort(logits, axis=1, kind="stable")
+    )
+
+
+def test_guard_takes_replayed_calibration_where_the_mix_tells_nothing():
+    """All classes alike: no batch deserves a temperature of its own, and the guard says so for most."""
+    data = make_incremental(n_per_class=30, temperatures=(2.0, 2.0, 2.0))
+    cal = equable.ARC(guard=True, adaptive=False).fit(data.logits, data.y)
+    facts = cal.explain(data.logits, groups=data.tasks)
+    single = replayed(data)
+    for fact in facts:
+        if fact.guarded:
+            assert fact.temperature == pytest.approx(single, rel=1e-3)
+            assert fact.slope == 0
+    assert any(fact.guarded for fact in facts)
+    apart = make_incremental(n_per_class=60, temperatures=(6.0, 2.5, 1.0))
+    strong = equable.ARC(guard=True, adaptive=False).fit(apart.logits, apart.y)
+    assert not any(f.guarded for f in strong.explain(apart.logits, groups=apart.tasks)[::2])
+
+
+def test_effective_rows_and_the_warning_in_words():
+    data = make_incremental(n_per_class=40)
+    keep = (data.y != 0) | (np.cumsum(data.y == 0) <= 2)
+    few = replace(
+        data, logits=data.logits[keep], y=data.y[keep], features=data.features[keep], tasks=data.tasks[keep]
+    )
+    cal = equable.ARC(prior_strength=0.0).fit(few.logits, few.y)
+    batch = np.zeros((50, 9))
+    batch[:, 0] = 60.0
+    with pytest.warns(EvidenceWarning, match="1 of 1 batches rest on fewer than 10 calibration rows"):
+        cal.predict_proba(batch)
+    assert cal.explain(batch)[0].effective_rows == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_class_without_rows_is_named():
+    data = make_incremental()
+    with pytest.raises(InputError, match="class 4 has none"):
+        equable.ARC().fit(data.logits[data.y != 4], data.y[data.y != 4])
+
+
+def test_bad_settings_are_named():
+    data = make_incremental(n_per_class=5)
+    for bad, message in (
+        (equable.ARC(prior_strength=-1), r"prior_strength must be in \[0, 1e\+12\]; got -1"),
+        (equable.ARC(adaptive=True), r"adaptive must be one of \['auto', False\]; got True"),
+        (equable.ARC(guard="yes"), "guard must be one of .*; got 'yes'"),
+        (equable.ARC(loss="mse"), "loss must be one of"),
+    ):
+        with pytest.raises(InputError, match=message):
+            bad.fit(data.logits, data.y)
+
+
+def test_posteriors_are_softmax_with_bias():
+    rng = np.random.default_rng(0)
+    z, b = rng.normal(size=(7, 3)).astype(np.float16), np.array([0.1, -0.2, 0.0])
+    np.testing.assert_allclose(posteriors(z, 2.0, b), softmax(z.astype(np.float64) / 2 + b), rtol=1e-12)
+
+
+def test_tasks_at_fit_help_small_batches_find_their_mix():
+    calibration, test = make_incremental(n_per_class=60, seed=1), make_incremental(n_per_class=120, seed=2)
+    with_tasks = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y, tasks=calibration.tasks)
+    without = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y)
+    np.testing.assert_allclose(with_tasks.task_mixes_.sum(axis=0), with_tasks.prior_)
+    rng = np.random.default_rng(0)
+    own = {True: [], False: []}
+    for _ in range(40):
+        task = int(rng.integers(3))
+        rows = rng.choice(np.flatnonzero(test.tasks == task), 16, replace=False)
+        for cal in (with_tasks, without):
+            mix = cal.explain(test.logits[rows])[0].mix
+            own[cal is with_tasks].append(mix[3 * task : 3 * task + 3].sum())
+    assert np.mean(own[True]) > np.mean(own[False])
+
+
+def test_task_prior_is_replayed_calibration_in_the_limit():
+    data = make_incremental()
+    cal = equable.ARC(prior_strength=1e12, adaptive=False).fit(data.logits, data.y, tasks=data.tasks)
+    np.testing.assert_allclose(cal.temperature(data.logits[data.tasks == 0]), replayed(data), rtol=1e-3)
+
+
+def test_batches_taken_one_after_another_get_the_same_temperatures(incremental, monkeypatch):
+    """Memory does not grow with the input: groups are independent, so few at once are as good as all."""
+    data = make_incremental(n_per_class=200, seed=3)
+    cal = equable.ARC().fit(incremental.logits, incremental.y, tasks=incremental.tasks)
+    groups = np.random.default_rng(0).integers(0, 12, len(data.y))
+    together = cal.temperature(data.logits, groups=groups)
+    monkeypatch.setattr(arc, "POSTERIOR_ELEMENTS", 0)
+    monkeypatch.setattr(arc, "POSTERIOR_ROWS", 200)
+    np.testing.assert_array_equal(cal.temperature(data.logits, groups=groups), together)
+
+
+def test_of_a_huge_batch_evenly_spaced_rows_stand_for_all(incremental, monkeypatch):
+    data = make_incremental(n_per_class=2000, seed=3)
+    cal = equable.ARC(adaptive=False).fit(incremental.logits, incremental.y, tasks=incremental.tasks)
+    whole = cal.temperature(data.logits)[0]
+    monkeypatch.setattr(arc, "POSTERIOR_ELEMENTS", 0)
+    monkeypatch.setattr(arc, "POSTERIOR_ROWS", 5000)
+    found = cal.temperature(data.logits)[0]
+    assert found != whole
+    assert found == pytest.approx(whole, rel=0.05)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    assert cal.temperature(data.logits[order])[0] == pytest.approx(found, rel=1e-12)

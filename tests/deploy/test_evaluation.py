@@ -1,0 +1,232 @@
+"""The numbers of an evaluation, held against naive ones; its words, held against planted cases."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import equable
+from equable.deploy.evaluation import evaluate_files, labels_of
+from equable.deploy.evaluation_sentences import about_file, sentences_of
+from equable.deploy.evaluation_tables import build_tables, terminal_tables
+from equable.errors import FileFormatError, InputError
+from planted import make_incremental
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Test outputs whose newest task needs T = 1.2 and the others far more, and three calibrators."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    buffer, test = make_incremental(seed=1), make_incremental(n_per_class=100, seed=2)
+    tasks = np.array([3, 4, 7])[test.tasks]  # ids need not count from 0
+    equable.Outputs(test.logits, test.y, test.features, tasks).save(folder / "test.npz")
+    equable.Outputs(test.logits, test.y, test.features).save(folder / "flat.npz")
+    for name, calibrator in {
+        "ts": equable.TemperatureScaling(),
+        "dats": equable.DATS(),
+        "arc": equable.ARC(),
+    }.items():
+        calibrator.fit(buffer.logits, buffer.y, features=buffer.features, tasks=buffer.tasks)
+        calibrator.save(folder / f"{name}.safetensors")
+    return folder
+
+
+def naive_ece(labels, probabilities):
+    confidence, hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    index = np.minimum((confidence * 10).astype(int), 9)
+    return sum(abs((hit - confidence)[index == b].sum()) for b in range(10)) / len(labels)
+
+
+def evaluate(files, *names, test="test", how=None, n_bootstrap=0):
+    calibrators = [files / f"{name}.safetensors" for name in names]
+    return evaluate_files(files / f"{test}.npz", calibrators, how, n_bootstrap=n_bootstrap)
+
+
+@pytest.mark.parametrize("how", ["all", "tasks", "16"])
+def test_numbers_are_those_of_a_naive_computation(files, how):
+    outputs, arc = equable.Outputs.load(files / "test.npz"), equable.load(files / "arc.safetensors")
+    groups = {"all": None, "tasks": outputs.tasks, "16": np.arange(len(outputs)) // 16}[how]
+    after = arc.predict_proba(outputs.logits, groups=groups)
+    before = np.exp(outputs.logits)
+    before /= before.sum(axis=1, keepdims=True)
+    plain, found = evaluate(files, "arc", how=how).methods
+    eces = []
+    for view, task in zip(found.views, [3, 4, 7, None], strict=True):
+        rows = np.full(len(outputs), True) if task is None else outputs.tasks == task
+        y, p = outputs.labels[rows], after[rows]
+        assert view.name == ("All rows" if task is None else f"Task {task}")
+        assert view.count == rows.sum()
+        assert view.accuracy == pytest.approx((p.argmax(axis=1) == y).mean())
+        assert view.nll == pytest.approx(-np.log(p[np.arange(len(y)), y]).mean())
+        assert view.ece == pytest.approx(naive_ece(y, p))
+        assert view.delta_ece == pytest.approx(naive_ece(y, p) - naive_ece(y, before[rows]))
+        temperature = arc.temperature(outputs.logits, groups=groups)[rows]
+        assert view.temperature[2] == pytest.approx(np.median(temperature))
+        assert view.accepted == equable.metrics.accepted_share(y, p)
+        eces.append(view.ece)
+    assert found.comparison.average_ece == pytest.approx(np.mean(eces[:3]))
+    assert found.worst.ece == max(eces[:3])
+    assert plain.views[0].delta_ece == 0
+
+
+def test_one_temperature_harms_the_newest_task_and_the_words_say_so(files):
+    found = evaluate(files, "ts", "dats", n_bootstrap=300)
+    first, second = sentences_of(found)
+    assert first.startswith("DATS lowers average ECE from ")
+    assert "no task gets worse" in first
+    assert second.startswith("TS ")
+    assert second.endswith("beyond noise.")
+    assert "task 7 gets worse by +" in second
+    assert found.methods[1].most_harmed.name == "Task 7"
+
+
+def test_without_bootstrap_the_words_claim_no_more_than_the_direction(files):
+    (said,) = sentences_of(evaluate(files, "ts"))
+    assert "no bootstrap says how sure" in said
+    assert "beyond noise" not in said
+
+
+def test_a_change_within_noise_is_called_that(files, tmp_path):
+    """The plain softmax saved as a calibrator changes nothing."""
+    outputs = equable.Outputs.load(files / "test.npz")
+    equable.Uncalibrated().fit(outputs.logits, outputs.labels).save(tmp_path / "same.safetensors")
+    found = evaluate_files(files / "test.npz", [tmp_path / "same.safetensors"], n_bootstrap=50)
+    (said,) = sentences_of(found)
+    assert said.startswith("Uncalibrated (same) does not change average ECE beyond noise")
+    assert [view.delta_ece for view in found.methods[1].views] == [0] * 4
+
+
+def cut(files, target, counts):
+    """So many rows of each task; how much ECE they show is chance where they are few."""
+    outputs = equable.Outputs.load(files / "test.npz")
+    rows = [np.flatnonzero(outputs.tasks == task)[:n] for task, n in zip((3, 4, 7), counts, strict=True)]
+    outputs[np.concatenate(rows)].save(target)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("counts", "which", "end"),
+    [
+        ((300, 300, 1), "task 7 has", "; of the others none gets worse (the least gain: task "),
+        ((1, 300, 300), "task 3 has", "; task 7 gets worse by +"),
+        ((19, 300, 3), "2 of 3 tasks have", "; of the others none gets worse (the least gain: task 4, "),
+        ((5, 5, 5), "3 of 3 tasks have", "."),
+    ],
+)
+def test_a_task_of_few_rows_is_no_evidence(files, tmp_path, counts, which, end):
+    path = cut(files, tmp_path / "few.npz", counts)
+    found = evaluate_files(path, [files / "ts.safetensors"], n_bootstrap=100)
+    (said,) = sentences_of(found)
+    assert said.startswith("TS: average ECE ")
+    doubt = f" %, but {which} too few rows to tell whether that is noise (it takes 20, not all alike)"
+    assert doubt + end in said
+    assert ("beyond noise" in said) == (counts == (1, 300, 300))  # task 7 has rows enough there
+    views = found.methods[1].by_task
+    assert [view.delta_ece_interval is None for view in views] == [n < 20 for n in counts]
+    tables = {table.name: table for table in build_tables(found)}
+    assert ("intervals" in tables) == (counts[2] >= 20)
+    if "intervals" in tables:
+        assert "fewer than 20 rows" in tables["intervals"].notes[1]
+        cells = tables["intervals"].sections[0].rows[0].cells
+        assert [cell.low is not None for cell in cells] == [False] * 4 + [True, False]  # that of ΔLECE
+
+
+@pytest.mark.parametrize("rows", [[0], [0] * 500, [0, 1, 2]])
+def test_few_or_equal_rows_without_tasks_are_no_evidence(files, tmp_path, rows):
+    equable.Outputs.load(files / "flat.npz")[rows].save(tmp_path / "few.npz")
+    (said,) = sentences_of(evaluate_files(tmp_path / "few.npz", [files / "dats.safetensors"]))
+    assert "but there are too few rows to tell whether that is noise (it takes 20, not all alike)." in said
+    assert "points" not in said
+
+
+@pytest.mark.parametrize("n", [1, 39])
+def test_few_replicates_are_refused(files, n):
+    with pytest.raises(InputError, match=f"--bootstrap must be 0 .no intervals. or at least 40.*got {n}"):
+        evaluate(files, "ts", n_bootstrap=n)
+    assert "beyond noise" in " ".join(sentences_of(evaluate(files, "ts", n_bootstrap=40)))
+
+
+def test_rows_without_tasks_are_one_view(files):
+    found = evaluate(files, "arc", test="flat", n_bootstrap=50)
+    assert [view.name for view in found.views] == ["All rows"]
+    assert found.grouping.how == "all"
+    assert found.methods[1].views[0].ece == pytest.approx(found.methods[1].comparison.pooled_ece)
+    assert "task" not in " ".join([about_file(found), *sentences_of(found)])
+    assert [table.name for table in build_tables(found)] == ["main", "intervals"]
+
+
+def test_a_single_task_is_no_task(files, tmp_path):
+    outputs = equable.Outputs.load(files / "test.npz")
+    outputs[outputs.tasks == 4].save(tmp_path / "one.npz")
+    assert [v.name for v in evaluate_files(tmp_path / "one.npz", n_bootstrap=0).views] == ["All rows"]
+
+
+def test_a_single_row(files, tmp_path):
+    equable.Outputs.load(files / "test.npz")[:1].save(tmp_path / "row.npz")
+    calibrators = [files / "dats.safetensors", files / "arc.safetensors"]
+    found = evaluate_files(tmp_path / "row.npz", calibrators, n_bootstrap=50)
+    assert found.n_rows == 1
+    assert all(np.isfinite(view.ece) for method in found.methods for view in method.views)
+
+
+def test_equal_seeds_give_equal_numbers(files):
+    first, second = (evaluate(files, "dats", n_bootstrap=50).to_dict() for _ in range(2))
+    assert first == second
+    json.dumps(first, allow_nan=False)
+
+
+def test_labels_tell_files_apart():
+    ts, arc, plain = equable.TemperatureScaling(), equable.ARC(), equable.Uncalibrated()
+    files = [Path("a/cal.x"), Path("b/cal.x"), Path("c/other.x")]
+    assert labels_of(files[:1], [arc]) == ["ARC"]
+    assert labels_of(files[1:], [ts, arc]) == ["TS", "ARC"]
+    assert labels_of(files[1:], [ts, ts]) == ["TS (cal)", "TS (other)"]
+    assert labels_of(files[:2], [ts, ts]) == ["TS (a/cal.x)", "TS (b/cal.x)"]
+    deep = [Path("/data/here") / file for file in files[:2]]
+    assert labels_of(deep, [ts, ts]) == ["TS (a/cal.x)", "TS (b/cal.x)"]
+    assert labels_of([Path("rc.safetensors")], [ts]) == ["TS (rc)"]
+    assert labels_of(files[:1], [plain]) == ["Uncalibrated (cal)"]
+    with pytest.raises(InputError, match=r"each calibrator must be given once; got TS \(a/cal.x\) twice"):
+        labels_of([files[0]] * 2, [ts, ts])
+
+
+def test_labels_are_needed(files, tmp_path):
+    outputs = equable.Outputs.load(files / "test.npz")
+    equable.Outputs(outputs.logits, tasks=outputs.tasks).save(tmp_path / "bare.npz")
+    with pytest.raises(FileFormatError, match=r"bare.npz must hold labels for this; it holds logits, tasks"):
+        evaluate_files(tmp_path / "bare.npz")
+
+
+def test_tables_hold_the_numbers_and_mark_the_best(files):
+    found = evaluate(files, "ts", "dats", n_bootstrap=50)
+    main, tasks, intervals = build_tables(found)
+    row = next(r for r in main.sections[0].rows if r.label == "DATS")
+    cells = dict(zip([c.key for c in main.columns], row.cells, strict=True))
+    assert cells["average_ece"].value == pytest.approx(100 * found.methods[2].comparison.average_ece)
+    assert cells["average_ece"].best
+    assert cells["max_delta_ece"].text.endswith(f"[{found.methods[2].most_harmed.task}]")
+    assert [section.title for section in tasks.sections] == [
+        *(f"Task {task} (300 rows)" for task in (3, 4, 7)),
+        "All rows (900 rows)",
+    ]
+    assert all(len(section.rows) == 3 for section in tasks.sections)
+    assert [r.label for r in intervals.sections[0].rows] == ["TS", "DATS"]
+    low, high = found.methods[2].comparison.intervals["max_delta_ece"]
+    assert (intervals.sections[0].rows[1].cells[-1].low, high) == (pytest.approx(100 * low), high)
+
+
+def test_terminal_tables_fit_80_columns(files):
+    from rich.console import Console
+
+    from equable.reports.tables.render import rich_table
+
+    for table in terminal_tables(evaluate(files, "ts", "dats", "arc")):
+        drawn = rich_table(table)
+        drawn.columns[0].no_wrap = True
+        with (console := Console(width=80)).capture() as capture:
+            console.print(drawn)
+        last = [row.cells[-1].text for section in table.sections for row in section.rows]
+        printed = capture.get().replace("\u00a0", " ").splitlines()
+        assert all(any(line.rstrip(" *").endswith(text) for line in printed) for text in last)
+        assert "…" not in capture.get()

@@ -1,0 +1,284 @@
+"""Figures: there, well-formed, the same bytes every time, and honest about what they draw."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from equable.benchmark.methods import METHODS
+from equable.reports.figures import build_plots, render, tasks, worst_plot
+from equable.reports.figures.curves import mean_referral, pooled_reliability
+from equable.reports.figures.labels import spread_out
+from equable.reports.figures.panels import SPARE
+from equable.reports.figures.style import (
+    DARK,
+    LOOKS,
+    OTHER_LOOK,
+    PAPER,
+    drawing,
+    new_figure,
+    temperature_axis,
+)
+from equable.reports.figures.tasks import draw_learned_temperature, draw_worst
+from equable.reports.results import load_results
+from planted_run import make_run, make_score
+
+NAMES = {
+    "worst_change",
+    "confidence",
+    "ideal_temperature",
+    "learned_temperature",
+    "reliability_dats",
+    "reliability_rc",
+    "referral",
+    "ablation_coverage",
+    "ablation_choices",
+    "runtime",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("figures"))
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    return load_results(folder)
+
+
+@pytest.fixture(scope="module")
+def drawn(run):
+    return {plot.name: render(plot, "svg") for plot in build_plots(run)}
+
+
+def test_every_figure_is_there(drawn):
+    assert set(drawn) == NAMES
+
+
+def test_the_same_results_give_the_same_bytes(folder, drawn):
+    again = {plot.name: render(plot, "svg") for plot in build_plots(load_results(folder))}
+    assert again == drawn
+
+
+def test_png_too(run):
+    plot = worst_plot([run])
+    png = render(plot, "png")
+    assert png.startswith(b"\x89PNG")
+    assert png == render(plot, "png")
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_svg_is_well_formed_text_that_adapts_to_the_dark(drawn, name):
+    text = drawn[name].decode()
+    root = ElementTree.fromstring(text)
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert words, "text must stay text"
+    assert "prefers-color-scheme:dark" in text
+    assert "<dc:date>" not in text
+    # A colour outside the palette would not be exchanged in the dark.
+    body = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    assert set(re.findall(r"#[0-9a-f]{6}\b", body)) <= set(DARK)
+
+
+def test_words_of_a_figure_hold_its_numbers(run):
+    alt = {plot.name: plot.alt for plot in build_plots(run)}
+    assert "RC +8.0" in alt["worst_change"]
+    assert "DATS −2.0" in alt["worst_change"]
+    assert "one for all tasks: 3.00" in alt["ideal_temperature"]
+    assert all(plot.caption.endswith(".") for plot in build_plots(run))
+
+
+def test_worst_change_bars_are_the_planted_numbers(run):
+    with drawing():
+        (axes,) = draw_worst([run]).axes
+    widths = {
+        label.get_text(): bar.get_width()
+        for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
+    }
+    assert widths == pytest.approx({"TS": -1.0, "RC": 8.0, "T-CIL": 7.0, "DATS": -2.0})
+    hatched = [bool(bar.get_hatch()) for bar in axes.patches]
+    assert hatched == [False, True, True, False]  # harm is told by more than colour
+
+
+def test_several_runs_share_one_figure(run, tmp_path):
+    other = load_results(make_run(tmp_path, name="Other"))
+    plot = worst_plot([run, other])
+    text = render(plot, "svg").decode()
+    assert "Planted" in text
+    assert "Other" in text
+
+
+def test_a_title_cannot_break_a_figure(tmp_path):
+    name = "<b>$x_1$ & %"
+    runs = [load_results(make_run(tmp_path / c, name=name)) for c in "ab"]
+    text = render(worst_plot(runs), "svg").decode()
+    words = [e.text or "" for e in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
+    assert any(name in word for word in words)
+
+
+def test_one_seed_and_two_tasks_can_be_drawn(tmp_path):
+    run = load_results(make_run(tmp_path, seeds=(0,), tasks=2, half_width=None))
+    for plot in build_plots(run):
+        assert render(plot, "svg")
+
+
+def test_reliability_pools_seeds_by_their_rows():
+    one, two = make_score(0, 0, "rc"), make_score(1, 0, "rc")
+    two.reliability[0]["accuracy"][9] = 0.0
+    two.reliability[0]["count"][9] = 300
+    count, confidence, accuracy = pooled_reliability([one, two], 0)
+    assert count.tolist() == [20, 40, 60, 80, 1200]
+    assert confidence[-1] == pytest.approx(0.95)
+    assert accuracy[-1] == pytest.approx(0.85 * 900 / 1200)
+
+
+def test_referral_is_interpolated_and_averaged():
+    error = mean_referral([make_score(0, 0, "rc")], -1)
+    assert error[-1] == pytest.approx(0.3)
+    assert np.all(np.diff(error) >= 0)
+
+
+# Looks ----------------------------------------------------------------------------------------------
+
+RANKED = [name for name, method in METHODS.items() if not (method.variant or method.bound)]
+ORACLES = [name for name, method in METHODS.items() if method.bound]
+
+
+@pytest.mark.parametrize("part", ["color", "marker"])
+def test_no_two_methods_share_a_colour_or_a_marker(part):
+    assert set(RANKED + ORACLES) <= set(LOOKS)
+    found = [getattr(look, part) for look in (*LOOKS.values(), OTHER_LOOK)]
+    assert len(set(found)) == len(found)
+
+
+def linear_light(color):
+    """Red, green and blue as amounts of light in [0, 1] (sRGB)."""
+    coded = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one, other):
+    """WCAG 2: relative luminance plus glare of the lighter over that of the darker."""
+    darker, lighter = sorted(linear_light(color) @ (0.2126, 0.7152, 0.0722) + 0.05 for color in (one, other))
+    return lighter / darker
+
+
+def test_contrast_is_that_of_wcag():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#ffffff", "#767676") == pytest.approx(4.54, abs=0.005)  # the known grey of 4.5:1
+
+
+def test_lines_are_seen_on_both_grounds():
+    for look in (*LOOKS.values(), OTHER_LOOK, *SPARE):
+        assert contrast(look.color, PAPER) >= 3, look
+        assert contrast(DARK[look.color], DARK[PAPER]) >= 3, look
+
+
+#: What is left of light for people without one kind of cone (Machado, Oliveira and Fernandes 2009).
+VISION = {
+    "normal": np.eye(3),
+    "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "deuteranopia": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+    "tritanopia": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
+}
+#: Linear light → cones → OKLab (Ottosson 2020), where equal distances look about equally large.
+CONES = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+OKLAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+
+
+@pytest.mark.parametrize("ground", ["light", "dark"])
+@pytest.mark.parametrize("kind", VISION)
+def test_colours_of_one_figure_are_told_apart(kind, ground):
+    """0.04 is twice what is just seen; of the oracles Figure 5 draws but one."""
+    together = [LOOKS[name].color for name in LOOKS if name not in {"oracle_single", "oracle_test"}]
+    shown = [color if ground == "light" else DARK[color] for color in (*together, OTHER_LOOK.color)]
+    seen = np.clip(np.array([linear_light(color) for color in shown]) @ np.transpose(VISION[kind]), 0, 1)
+    lab = np.cbrt(seen @ np.transpose(CONES)) @ np.transpose(OKLAB)
+    apart = np.linalg.norm(lab[:, None] - lab, axis=2) + np.eye(len(lab))
+    assert apart.min() >= (0.08 if kind == "normal" else 0.04)
+
+
+@pytest.mark.parametrize("low", [0.06, 0.11, 0.21, 0.51, 1.01, 2.01, 7.0])
+def test_temperatures_far_apart_stand_on_a_logarithm_with_ticks(low):
+    with drawing():
+        for factor, scale in ((4.9, "linear"), (5.1, "log")):
+            _, (axes,) = new_figure(3)
+            axes.plot([1, 2], [low, factor * low])
+            temperature_axis(axes, [low, factor * low])
+            bottom, top = axes.get_ylim()
+            assert axes.get_yscale() == scale
+            assert sum(bottom <= tick <= top for tick in axes.get_yticks()) >= 2
+
+
+# Names beside lines ---------------------------------------------------------------------------------
+
+
+def test_labels_with_room_stay_where_they_are():
+    assert spread_out([0.1, 0.3, 0.9], 0.2) == pytest.approx([0.1, 0.3, 0.9])
+    assert spread_out([], 0.2) == []
+
+
+def test_labels_that_are_close_move_alike():
+    assert spread_out([0.5, 0.5], 0.2) == pytest.approx([0.4, 0.6])
+    assert spread_out([0.0, 0.0, 0.9], 0.2) == pytest.approx([0.0, 0.2, 0.9])  # none below the axes
+    assert spread_out([0.1, 1.0, 1.0], 0.2) == pytest.approx([0.1, 0.8, 1.0])  # none above
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_labels_keep_their_order_and_distance_and_move_least(seed):
+    rng = np.random.default_rng(seed)
+    n = rng.integers(2, 15)
+    heights, gap = np.sort(rng.choice([rng.random(n), rng.normal(0.3, 0.05, n)])), 1 / 15
+    placed = np.array(spread_out(heights, gap))
+    assert np.diff(placed).min() >= gap - 1e-12
+    assert placed.min() >= 0
+    assert placed.max() <= 1 + 1e-12
+    # An oracle that knows nothing of groups: least squares under these very conditions.
+    moved = minimize(
+        lambda at: np.sum((at - heights) ** 2),
+        np.linspace(0, 1, n),
+        bounds=[(0, 1)] * n,
+        constraints={"type": "ineq", "fun": lambda at: np.diff(at) - gap},
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    assert placed == pytest.approx(moved.x, abs=1e-4)
+
+
+@pytest.mark.parametrize("count", [2, 10, 14, 22])
+@pytest.mark.parametrize("spread", [0.0, 0.02, 1.0, 5.0])
+def test_no_leader_line_crosses_a_name_or_another(run, monkeypatch, count, spread):
+    rng = np.random.default_rng(count)
+    names = [*LOOKS, *(f"a method of my own, {i}" for i in range(6))][1 : count + 1]
+    planted = {name: np.exp(spread * rng.random((1, run.last_task + 1))) for name in names}
+    monkeypatch.setattr(tasks, "temperatures_by_method", lambda _: planted)
+    with drawing():
+        figure = draw_learned_temperature(run)
+        figure.draw_without_rendering()
+        (axes,) = figure.axes
+        boxes = [text.get_window_extent() for text in axes.texts]
+        leaders = [line for line in axes.lines if line.get_transform() == axes.transAxes]
+    assert len(boxes) == len(leaders) == count
+    ends = np.array([[line.get_ydata()[0], line.get_ydata()[1]] for line in leaders])
+    assert np.all(np.diff(ends, axis=0) >= 0)  # as far up on one side as on the other: none crosses another
+    assert len({line.get_xdata()[0] for line in leaders}) == 1
+    reach = max(line.get_window_extent().x1 for line in leaders)  # with the marker at its end
+    assert all(box.x0 > reach for box in boxes)
+    assert all(upper.y0 >= lower.y1 for lower, upper in pairwise(boxes))
+    assert all(box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 for box in boxes)
+
+
+def test_reporting_imports_neither_torch_nor_matplotlib():
+    code = (
+        "import sys, equable.reports.report\n"
+        "loaded = {'torch', 'matplotlib', 'jinja2', 'equable.training'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,96 @@
+"""The sentences say what the planted numbers say, and no more than the noise allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from equable.reports.results import load_results
+from equable.reports.sentences import best_ranked, harmed_tasks, summarise
+from equable.reports.tables import build_tables
+from planted_run import make_run
+
+
+def told(tmp_path, **options):
+    return summarise(load_results(make_run(tmp_path, **options)))
+
+
+def test_good_news(tmp_path):
+    first, *others = told(tmp_path)
+    assert first == "DATS lowers average ECE from 22.2 to 6.8 % and harms no task."
+    assert "RC lowers average ECE from 22.2 to 11.5 % but harms task 3 (+8.0 points)." in others
+    assert any("would reach 4.0 %; a perfectly calibrated model would still show 3.0 %" in s for s in others)
+
+
+def test_harm_is_said(tmp_path):
+    first = told(tmp_path, changes={"dats": (-0.22, 0.05)})[0]
+    assert first == "DATS lowers average ECE from 22.2 to 9.2 % but harms task 3 (+5.0 points)."
+    several = told(tmp_path / "b", changes={"tcil": (0.04, 0.07)})
+    assert (
+        "T-CIL raises average ECE from 22.2 to 27.2 % and harms tasks 1, 2 and 3, task 3 most (+7.0 points)."
+        in several
+    )
+
+
+def test_the_best_without_harm_is_named_too(tmp_path):
+    sentences = told(tmp_path, changes={"dats": (-0.22, 0.05), "ts": (-0.18, -0.02)})
+    assert sentences[:2] == [
+        "DATS lowers average ECE from 22.2 to 9.2 % but harms task 3 (+5.0 points).",
+        "TS lowers average ECE from 22.2 to 9.5 % and harms no task.",
+    ]
+
+
+def test_a_rise_within_noise_is_no_harm(tmp_path):
+    first = told(tmp_path, changes={"dats": (-0.22, 0.005)})[0]
+    assert first.endswith("and harms no task beyond noise (worst change +0.5 points).")
+
+
+def test_a_change_within_noise_is_no_change(tmp_path):
+    sentences = told(tmp_path, half_width=0.5)
+    assert sentences[0].startswith(
+        "DATS does not change average ECE beyond noise (22.2 → 6.8 %; change −65.3 to"
+    )
+    assert "RC and T-CIL do nothing beyond noise (11.5 and 11.8 %)." in sentences
+
+
+def test_no_bootstrap_claims_no_certainty(tmp_path):
+    sentences = told(tmp_path, half_width=None)
+    assert sentences[0] == "DATS lowers average ECE from 22.2 to 6.8 % and raises it on no task."
+    assert any(s.startswith("RC lowers") and s.endswith("but raises it on task 3.") for s in sentences)
+    assert "nothing here tells a difference from noise" in sentences[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"n_bootstrap": 39}, "Too few bootstrap replicates were drawn to tell a difference from noise (39;"),
+        ({"intervals": {}}, "The test set of a task has too few rows to tell a difference from noise"),
+    ],
+)
+def test_a_bootstrap_that_cannot_tell_claims_no_certainty(tmp_path, change, why):
+    results = load_results(make_run(tmp_path))
+    for score in results.scores.values():
+        score.comparison.update(change)
+    sentences = summarise(results)
+    assert sentences[0] == "DATS lowers average ECE from 22.2 to 6.8 % and raises it on no task."
+    assert any(s.startswith("RC lowers") and s.endswith("but raises it on task 3.") for s in sentences)
+    assert why in sentences[-1]
+    assert "harms" not in " ".join(sentences)
+    assert "intervals" not in {table.name for table in build_tables(results)}
+
+
+def test_the_uncalibrated_network_may_be_best(tmp_path):
+    worse = dict.fromkeys(("ts", "rc", "tcil", "dats"), (0.1, 0.1))
+    run = load_results(make_run(tmp_path, changes=worse))
+    assert best_ranked(run) == "uncalibrated"
+    assert summarise(run)[0] == "No method lowers the average ECE of the uncalibrated network, 22.2 %."
+
+
+def test_one_seed_is_said(tmp_path):
+    assert "One seed was run" in told(tmp_path, seeds=(0,))[-1]
+
+
+@pytest.mark.parametrize(("rise", "harmed"), [(0.011, []), (0.014, [2])])
+def test_harm_must_hold_for_all_tasks_at_once(tmp_path, rise, harmed):
+    # ±1 point is 95 % for one task; for three at once it is 2.394 / 1.960 = ±1.22 points
+    run = load_results(make_run(tmp_path, changes={"dats": (-0.1, rise)}))
+    assert harmed_tasks(run, "dats") == harmed

@@ -1,0 +1,288 @@
+"""A whole run: what lies in its folder, and that interruptions leave no trace in it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from equable import Outputs
+from equable.errors import ConfigError
+from equable.files import read_npz, read_sealed
+from equable.scenarios import make_scenario
+from equable.training import ReplaySettings, SlimResNet18, train_scenario
+from equable.training.checkpoint import load_tensors
+from equable.training.train_scenario import _torch_setup
+from equable.training.train_task import TaskTrainer
+
+FILES = {"model.safetensors", "memory.npz", "validation.npz", "perturbed.npz", "test.npz", "done.json"}
+SETTINGS = ReplaySettings(
+    batch_size=16, momentum=0.9, max_epochs=3, memory_size=8, augmentation="flip_crop", threads=1
+)
+
+
+def tiny(n_classes=4):
+    """Images that a network can tell apart: a bright square at a place of its class, and noise."""
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(n_classes), 30)
+    images = generator.integers(0, 120, (len(labels), 8, 8, 1))
+    for row, label in enumerate(labels):
+        images[row, 4 * (label % 2) :, 4 * (label // 2 % 2) :][:4, :4] += 100
+    return SimpleNamespace(images=images.astype(np.uint8), labels=labels)
+
+
+def small(n_classes, image_shape):
+    return SlimResNet18(n_classes, image_shape, nf=2)
+
+
+def train(folder, settings=SETTINGS, seed=0, **scenario):
+    data = tiny()
+    made = make_scenario(data.labels, **{"tasks": 2, "seed": 0, **scenario})
+    return train_scenario(data, made, small, settings, seed=seed, folder=folder, progress=False)
+
+
+def contents(folder):
+    """Every file's bytes; of done.json all that is not a time."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        name: timeless(json.loads(data)) if name.endswith("json") else data for name, data in files.items()
+    }
+
+
+def timeless(value):
+    if isinstance(value, dict):
+        return {k: timeless(v) for k, v in value.items() if "second" not in k and k != "sha256"}
+    return [timeless(v) for v in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    train(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(finished):
+    return contents(finished)
+
+
+def test_folder(trained):
+    for task, facts in enumerate(trained.done):
+        folder = trained.folder / f"task-{task}"
+        assert {path.name for path in folder.iterdir()} == FILES
+        assert facts == read_sealed(folder / "done.json")
+        assert facts["scenario_hash"] == trained.scenario.hash
+        assert len(facts["accuracy"]) == len(facts["confidence"]) == task + 1
+        test = Outputs.load(folder / "test.npz")
+        for k, accuracy in enumerate(facts["accuracy"]):
+            rows = test.tasks == k
+            assert accuracy == pytest.approx((test.logits.argmax(1) == test.labels)[rows].mean())
+            confidence = torch.softmax(torch.from_numpy(test.logits[rows]), 1).amax(1).mean()
+            assert facts["confidence"][k] == pytest.approx(confidence.item(), rel=1e-5)
+        assert facts["best_epoch"] == np.argmax([epoch["score"] for epoch in facts["epochs"]])
+    assert set(load_tensors(folder / "model.safetensors")[1]) == {"stamp", "mean", "std", "training"}
+
+
+def test_it_learns(trained):
+    assert trained.done[0]["accuracy"][0] > 0.8
+    assert np.mean(trained.done[-1]["accuracy"]) > 1.5 / 6
+
+
+def test_the_memory_grows_task_by_task(trained):
+    before = {}
+    for task in range(3):
+        rows = read_npz(trained.folder / f"task-{task}" / "memory.npz")
+        labels = trained.scenario.labels
+        quota, remainder = divmod(24, trained.scenario.n_seen(task))
+        counts = np.bincount(labels[rows["replay_memory"]]).tolist()
+        assert counts == [quota + (c < remainder) for c in range(trained.scenario.n_seen(task))]
+        kept = rows["replay_memory"][trained.scenario.tasks_of(rows["replay_memory"]) < task]
+        assert np.isin(kept, before.get("replay_memory", [])).all()
+        assert np.isin(before.get("calibration_buffer", []), rows["calibration_buffer"]).all()
+        before = rows
+
+
+def test_a_finished_run_is_read_not_trained(whole, tmp_path, monkeypatch):
+    first = train(tmp_path)
+    monkeypatch.setattr(TaskTrainer, "run_epoch", lambda *_: pytest.fail("trained again"))
+    assert train(tmp_path) == first
+    assert contents(tmp_path) == whole
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_train_scenario
+from equable.training.train_task import TaskTrainer
+step, steps = TaskTrainer._step, []
+def dying_step(self, rows):
+    steps.append(rows)
+    if len(steps) == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, rows)
+TaskTrainer._step = dying_step
+test_train_scenario.train(Path(sys.argv[2]))
+"""
+
+
+def test_kill_9_in_the_middle_of_an_epoch_leaves_no_trace(whole, tmp_path):
+    # 48 training rows a task: 3 steps an epoch, 9 a task; step 14 is inside the second epoch of task 1
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    here = os.path.dirname(os.path.abspath(__file__))
+    command = [sys.executable, "-c", KILLED, here, str(tmp_path), "14"]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    assert {path.name for path in (tmp_path / "task-1").iterdir()} == {"epoch.safetensors"}
+    assert len(load_tensors(tmp_path / "task-1" / "epoch.safetensors")[1]["epochs"]) == 1
+    train(tmp_path)
+    assert contents(tmp_path) == whole
+
+
+@pytest.mark.parametrize(
+    ("place", "call"),
+    [
+        ("equable.training.train_task.TaskTrainer._step", 2),  # first epoch, no checkpoint yet
+        ("equable.training.train_task.save_tensors", 3),  # while the third checkpoint is written
+        ("equable.training.train_scenario.perturb_memory", 1),  # outputs half written
+        ("equable.training.train_scenario.write_sealed", 2),  # all but done.json written
+    ],
+)
+def test_any_interruption_leaves_no_trace(whole, tmp_path, monkeypatch, place, call):
+    module, _, name = place.rpartition(".")
+    owner = TaskTrainer if module.endswith("TaskTrainer") else sys.modules[module]
+    original, calls = getattr(owner, name), []
+
+    def interrupted(*arguments, **keywords):
+        calls.append(name)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return original(*arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path)
+    train(tmp_path)
+    assert contents(tmp_path) == whole
+
+
+def test_another_seed_is_another_run(whole, tmp_path):
+    train(tmp_path, seed=1)
+    other = contents(tmp_path)
+    assert other.keys() == whole.keys()
+    assert all(other[name] != whole[name] for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, r"other settings: seed: 0 → 1 \(stored → given\)"),
+        (
+            {"settings": replace(SETTINGS, learning_rate=0.2, calibration_percent=30.0, threads=2)},
+            r"other settings: learning_rate: 0.1 → 0.2; calibration_percent: 50.0 → 30.0 \(stored",
+        ),
+        ({"order": [3, 2, 1, 0]}, r"other class order or splits\. Give the same"),
+        (
+            {"order": [3, 2, 1, 0], "seed": 2},
+            r"other class order or splits and settings: seed: 0 → 2 \(stored → given\)",
+        ),
+    ],
+)
+def test_a_folder_of_another_experiment_is_refused(tmp_path, changes, message):
+    quick = replace(SETTINGS, max_epochs=1)
+    train(tmp_path, settings=quick)
+    before = contents(tmp_path)
+    if "settings" in changes:
+        changes = {"settings": replace(changes["settings"], max_epochs=1)}
+    with pytest.raises(ConfigError, match=message):
+        train(tmp_path, **{"settings": quick, **changes})
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("told", ["done.json", "model.safetensors"])
+def test_a_folder_of_other_data_is_refused(finished, tmp_path, monkeypatch, told):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    data, message = tiny(), "other data or network"
+    if told != "done.json":  # weights alone do not tell of settings
+        (tmp_path / "task-0" / "done.json").unlink()
+        message = "other data, network or settings"
+    data.images[0] += 1
+    monkeypatch.setattr(sys.modules[__name__], "tiny", lambda: data)
+    with pytest.raises(ConfigError, match=f"{message}. Give the same, or another folder"):
+        train(tmp_path)
+
+
+def test_other_labels_are_another_experiment(finished, tmp_path, monkeypatch):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    make = make_scenario
+
+    def relabelled(labels, split=None, **given):
+        scenario = make(labels, split, **given)
+        first = [np.flatnonzero(labels == c)[0] for c in scenario[0].classes[:2]]
+        changed = labels.copy()
+        changed[first] = changed[first[::-1]]
+        other = replace(scenario, labels=changed)
+        assert other.hash == scenario.hash  # the rows of every set are the same
+        return other
+
+    monkeypatch.setattr(sys.modules[__name__], "make_scenario", relabelled)
+    with pytest.raises(ConfigError, match=r"other data or network\. Give the same, or another folder"):
+        train(tmp_path)
+
+
+def test_another_kind_of_module_is_another_network(finished, tmp_path, monkeypatch):
+    class Kind(SlimResNet18):
+        pass
+
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(sys.modules[__name__], "small", lambda k, shape: Kind(k, shape, nf=2))
+    with pytest.raises(ConfigError, match="other data or network"):
+        train(tmp_path)
+
+
+def test_threads_and_device_may_change(tmp_path):
+    quick = replace(SETTINGS, max_epochs=1)
+    first = train(tmp_path, settings=quick)
+    assert train(tmp_path, settings=replace(quick, threads=None)) == first
+
+
+@pytest.mark.parametrize("damage", [None, b"damaged"])
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_lost_or_damaged_file_is_made_again(finished, whole, tmp_path, monkeypatch, name, damage):
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    if name != "model.safetensors":
+        monkeypatch.setattr(TaskTrainer, "run_epoch", lambda *_: pytest.fail("trained again"))
+    for task in ("task-0", "task-1"):
+        target = tmp_path / task / name
+        target.unlink() if damage is None else target.write_bytes(damage)
+        others = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*") if path.parent.name != task}
+        train(tmp_path)
+        assert contents(tmp_path) == whole
+        assert others == {path: path.stat().st_mtime_ns for path in others}  # nothing else is touched
+
+
+def test_scenario_of_another_dataset_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="120 labels, 5 images"):
+        train_scenario(
+            SimpleNamespace(images=tiny().images[:5]),
+            make_scenario(tiny().labels, tasks=2),
+            small,
+            SETTINGS,
+            seed=0,
+            folder=tmp_path,
+        )
+
+
+def test_the_number_of_threads_is_put_back():
+    before = torch.get_num_threads()
+    with _torch_setup(replace(SETTINGS, threads=before + 1)):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
