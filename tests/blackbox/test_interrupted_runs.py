@@ -26,14 +26,11 @@ HALF_WRITTEN = ("seed-0/task-0/.test.npz.0123.part", "scores/.seed-0_task-0_rc.j
 
 
 def test_interrupted_then_killed_then_finished(place, reference):
+    place.hold()  # no seed comes to its end before it is released
     driver = place.start("--jobs", "2")
     until(place.is_training, driver)
     processes = place.seed_processes(driver)
     assert len(processes) >= 2
-    complaint = refusal(place.start("--jobs", "2"))  # a second run in the same folder
-    assert str(place.run) in complaint
-    assert f"{driver.pid}" in complaint
-    assert driver.poll() is None
     complaint = interrupt(driver)
     assert driver.returncode == 130
     assert "interrupted" in complaint
@@ -41,10 +38,13 @@ def test_interrupted_then_killed_then_finished(place, reference):
     gone(processes)
     assert "running" not in states(place.run)
 
-    place.hold()
     driver = place.start("--jobs", "2")
     until(lambda: len(place.held()) == 2, driver)
     assert states(place.run) == ["running", "running"]
+    complaint = refusal(place.start("--jobs", "2"))  # a second run in the same folder
+    assert str(place.run) in complaint
+    assert f"{driver.pid}" in complaint
+    assert driver.poll() is None
     kept = finished_files(place.run)
     assert kept
     processes = place.seed_processes(driver)
@@ -56,7 +56,7 @@ def test_interrupted_then_killed_then_finished(place, reference):
     place.release()
 
     driver = place.start("--jobs", "2")
-    until(lambda: "running" in states(place.run), driver, seconds=15)  # the dead driver blocks nobody
+    until(lambda: "running" in states(place.run), driver, seconds=30)  # the dead driver blocks nobody
     place.settle(driver)
     assert_undisturbed(place.run, reference, kept)
 
