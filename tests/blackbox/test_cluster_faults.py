@@ -1,5 +1,6 @@
 """Faults of a Dask cluster: afterwards every result is as if nothing had happened."""
 
+import json
 import os
 import socket
 import time
@@ -114,6 +115,30 @@ def test_interrupted_then_the_scheduler_dies_then_finished(place, cluster, refer
     place.settle(driver, 1)
     assert_undisturbed(place.run, reference, kept, (0,))
     until(lambda: not all_marked(place))
+
+
+def test_a_seed_that_takes_its_workers_along_is_given_up_and_harms_no_other(place, cluster, reference):
+    place.hold()
+    driver = place.start("--dask", cluster.address, "--tries", "2")
+    held = until(lambda: len(place.held()) == 2 and place.held(), driver)
+    victim = next(iter(held))
+    place.hold_only(victim)
+    kills = 0
+    while driver.poll() is None:
+        pid = place.held().get(victim)
+        if pid is None:
+            time.sleep(0.05)
+            continue
+        kill(psutil.Process(pid).ppid())
+        gone([pid])
+        kills += 1
+        assert kills < 20
+    said, complaint = driver.communicate()
+    assert driver.returncode == 1, complaint
+    assert "Traceback" not in complaint
+    assert kills >= 2
+    (failure,) = json.loads(said)["failed"]
+    assert_undisturbed(place.run, reference, {}, (1 - failure["seed"],))
 
 
 @pytest.mark.parametrize("address", ["foo", "tcp://127.0.0.1:99999", "http://127.0.0.1:8786"])

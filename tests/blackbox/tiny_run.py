@@ -38,7 +38,7 @@ n_bootstrap = 0
 calibrator = "held.py:Held"
 label = "Held"
 """
-#: Temperature scaling that waits while a file "hold" lies beside its source.
+#: Temperature scaling that waits while a file "hold" lies beside its source and is empty or names its data.
 #: Its marker files name the data (equal for equal seed and task) and the process that waits.
 METHOD = """
 import hashlib, os, time
@@ -47,12 +47,18 @@ import equable
 
 HERE = Path(__file__).parent
 
+def waits(name):
+    try:
+        return (HERE / "hold").read_text() in ("", name)
+    except FileNotFoundError:
+        return False
+
 class Held(equable.TemperatureScaling):
     def fit(self, logits, y, **more):
-        if (HERE / "hold").exists():
-            name = hashlib.sha256(logits.tobytes()).hexdigest()[:16]
+        name = hashlib.sha256(logits.tobytes()).hexdigest()[:16]
+        if waits(name):
             (HERE / f"held-{name}-{os.getpid()}").touch()
-        while (HERE / "hold").exists():
+        while waits(name):
             time.sleep(0.02)
         return super().fit(logits, y, **more)
 """
@@ -109,6 +115,11 @@ class Place:
     def hold(self) -> None:
         """Make seeds wait once they are trained and score their own method."""
         (self.folder / "hold").touch()
+
+    def hold_only(self, name: str) -> None:
+        """Let all but the seed with this data go on."""
+        (self.folder / "next").write_text(name, encoding="utf-8")
+        (self.folder / "next").replace(self.folder / "hold")
 
     def release(self) -> None:
         (self.folder / "hold").unlink()

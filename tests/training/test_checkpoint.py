@@ -6,10 +6,13 @@ import sys
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from equable.errors import FileFormatError
+from equable.errors import EquableError, FileFormatError
 from equable.training.checkpoint import load_tensors, load_weights, prefixed, save_tensors, under
 from equable.training.networks import SlimResNet18
+from fuzz.hostile import damaged, lying_safetensors
 
 
 def test_round_trip_keeps_every_bit_and_the_facts(tmp_path):
@@ -81,3 +84,16 @@ except OSError as error:
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
     assert done.stdout == f"[Errno 27] File too large: '{path}'\n"
     assert not list(tmp_path.iterdir())
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=60, derandomize=True)
+@given(data=st.data())
+def test_what_is_refused_leaves_the_network_as_it_was(tmp_path, data):
+    network, path = torch.nn.Linear(3, 2), tmp_path / "model.safetensors"
+    save_tensors(path, network.state_dict(), {"epoch": 3})
+    path.write_bytes(data.draw(damaged(st.just(path.read_bytes())) | lying_safetensors()))
+    before = [weight.clone() for weight in network.state_dict().values()]
+    try:
+        load_weights(network, load_tensors(path)[0], path)
+    except EquableError:
+        assert all(torch.equal(a, b) for a, b in zip(before, network.state_dict().values(), strict=True))

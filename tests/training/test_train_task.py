@@ -350,3 +350,24 @@ def test_a_task_with_replay_resumes_to_the_same_bits(digits, scenario, tmp_path)
     trained(small_network(), 1, checkpoint=tmp_path / "epoch.safetensors")
     resumed = trained(small_network(), 3, checkpoint=tmp_path / "epoch.safetensors")
     assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
+def flip(data):
+    return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 255]) + data[len(data) // 2 + 1 :]
+
+
+@pytest.mark.parametrize("damage", [flip, lambda data: data[: len(data) // 2]], ids=["a byte", "truncated"])
+def test_a_damaged_checkpoint_costs_epochs_and_no_bits(digits, scenario, tmp_path, damage):
+    images, memory = Images(digits.images, scenario[0].train), scenario[0].train[:10]
+    path = tmp_path / "epoch.safetensors"
+
+    def trained(epochs, **options):
+        network, settings = small_network(), replace(SETTINGS, max_epochs=epochs, patience=9)
+        train_task(network, images, scenario, 1, memory, settings, seed=0, progress=False, **options)
+        return network.state_dict()
+
+    whole = trained(2)
+    trained(1, checkpoint=path)
+    path.write_bytes(damage(path.read_bytes()))
+    resumed = trained(2, checkpoint=path)
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
