@@ -1,4 +1,4 @@
-"""The paper's claims, each with a rule that decides from the data whether it holds here."""
+"""The claims of the paper, each with a rule that decides from the data whether it holds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from published.runs import Published
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, the rule that decides, the measurement, and what stands behind the outcome."""
+    """A statement of the paper, the rule, the measurement and an explanation of the outcome."""
 
     title: str
     paper: str
@@ -45,7 +45,7 @@ class Claim:
 
 
 def verdict(evidence: Sequence[Evidence]) -> str:
-    """Holds, partly or not, by how much was shown and how much was shown to be otherwise."""
+    """Holds, partly or not, by the numbers of supporting and contradicting comparisons."""
     shown, contrary = (sum(e.outcome == o for e in evidence) for o in ("shown", "contrary"))
     if not evidence:
         return "not measured"
@@ -55,7 +55,7 @@ def verdict(evidence: Sequence[Evidence]) -> str:
 
 
 def each(measure: Callable[[Published], list[Evidence]]) -> Callable[[Runs], list[Evidence]]:
-    """The comparisons of all runs, measured one by one."""
+    """Apply a measurement to every run."""
     return lambda runs: [evidence for run in runs for evidence in measure(run)]
 
 
@@ -82,7 +82,7 @@ CLAIMS = (
     ),
     Claim(
         "TS, ETS and PTS on current data do not help",
-        "Table 1: methods that see the current task alone leave average ECE where it was.",
+        "Table 1: methods that use the current task only do not change average ECE.",
         "Change of average ECE against the uncalibrated network: above −1 point for each of the three.",
         each(current_only),
         current_why,
@@ -90,7 +90,7 @@ CLAIMS = (
     Claim(
         "DATS lowers NLL and average ECE below RC and T-CIL",
         "Tables 1–2: DATS is best in NLL everywhere and in average ECE on all but TinyImageNet.",
-        "Four differences, paired by test rows and by seeds: each below zero.",
+        "Four differences, paired by test rows and seeds: each below zero.",
         each(dats_wins),
     ),
     Claim(
@@ -101,7 +101,7 @@ CLAIMS = (
     ),
     Claim(
         "DATS does not harm the worst task",
-        "Figure 1: in the worst case DATS changes nothing or improves a little.",
+        "Figure 1: in the worst case DATS causes no change or a small improvement.",
         "Mean maxΔECE at most zero and its interval's upper end below the average noise floor.",
         each(worst_unharmed),
         worst_why,
@@ -123,20 +123,20 @@ CLAIMS = (
     Claim(
         "Validation inclusion hardly matters",
         "Table 5: from 20 to 50 % average ECE changes by less than 0.4 points.",
-        "Inclusion 20, 30, 40 % − 50 %, each seed the mean of 5 draws: within ±1 point.",
+        "Inclusion 20, 30, 40 % − 50 %; the value of a seed is the mean of 5 draws: within ±1 point.",
         each(inclusion),
         inclusion_why,
     ),
     Claim(
         "The backbone does not matter",
-        "Table 6: with ResNet32 all methods behave alike.",
-        "Both networks show the same side of zero, for DATS − RC and DATS − T-CIL in average ECE and for ΔLECE "
+        "Table 6: all methods behave in the same way with ResNet32.",
+        "The intervals of both networks lie on the same side of zero, for DATS − RC and DATS − T-CIL in average ECE and for ΔLECE "
         "of RC and of DATS.",
         backbone,
     ),
     Claim(
         "Per-sample distances add noise",
-        "Section 3.2, without numbers: a distance for each sample would bring noise and instability.",
+        "Section 3.2, without numbers: a distance for each sample causes noise and instability.",
         "Average ECE with sample distances − with class distances, paired: above zero.",
         each(per_sample),
     ),
