@@ -72,14 +72,14 @@ def why_in_short(evidence: Sequence[Evidence]) -> str:
 def section(index: int, claim: Claim, runs: Runs) -> str:
     """One claim with all comparisons."""
     evidence = claim.measure(runs)
-    told = claim.why(runs) if evidence else ""
+    explanation = claim.why(runs) if evidence else ""
     return lines(
         f"## {index}. {claim.title}",
         f"*The paper.* {claim.paper}",
         f"*Rule.* {claim.rule}",
         f"*Verdict.* **{verdict(evidence)}**: {why_in_short(evidence) or 'nothing to compare'}.",
         "\n".join(evidence_line(e) for e in evidence),
-        f"*Explanation.* {told}" if told else "",
+        f"*Explanation.* {explanation}" if explanation else "",
     )
 
 

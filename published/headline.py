@@ -89,10 +89,10 @@ def ece(run: Published, method: str, task: int) -> Spread:
 def headline_plot(runs: Sequence[Published]) -> Plot:
     """The figure for the README."""
     shown = chosen(runs)
-    return Plot("headline", "", say_headline(shown), lambda: draw_headline(shown))
+    return Plot("headline", "", headline_alt_text(shown), lambda: draw_headline(shown))
 
 
-def say_headline(runs: Sequence[Published]) -> str:
+def headline_alt_text(runs: Sequence[Published]) -> str:
     """ECE of the worst and of the last task, by method."""
     parts = []
     for run in runs:
@@ -142,7 +142,7 @@ def readme_block(runs: Sequence[Published]) -> str:
     bounds = [f"{name_of(run)}: {note}" for run in shown if (note := bound_note(run.results, SHOWN))]
     return lines(
         BEGIN,
-        f"![{say_headline(shown)}](docs/images/headline.svg)",
+        f"![{headline_alt_text(shown)}](docs/images/headline.svg)",
         headline_table(shown),
         *bounds,
         f"Mean ± standard deviation over seeds ({seeds}), {shown[0].expected.network}, after the last task; a batch is the "

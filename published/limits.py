@@ -240,8 +240,8 @@ def limit_plots(runs: Runs) -> list[Plot]:
         "Distance and temperature of every old class of every seed, with cosine and with Euclidean distance."
     )
     plots = [
-        Plot("few_rows", few, say_few(runs), lambda: draw_few(runs)),
-        Plot("mixed", mixed, say_mixed(runs), lambda: draw_mixed(runs)),
+        Plot("few_rows", few, few_rows_alt_text(runs), lambda: draw_few(runs)),
+        Plot("mixed", mixed, mixed_alt_text(runs), lambda: draw_mixed(runs)),
         Plot(
             "distances",
             distance,
@@ -250,11 +250,11 @@ def limit_plots(runs: Runs) -> list[Plot]:
         ),
     ]
     if any(correct_values(run, "dats", "after", "last_temperature") for run in runs):
-        plots.insert(1, Plot("all_correct", correct, say_correct(runs), lambda: draw_correct(runs)))
+        plots.insert(1, Plot("all_correct", correct, all_correct_alt_text(runs), lambda: draw_correct(runs)))
     return plots
 
 
-def say_few(runs: Runs) -> str:
+def few_rows_alt_text(runs: Runs) -> str:
     """Alt text: average ECE with the fewest rows."""
     least = ROWS_A_CLASS[0]
     parts = []
@@ -265,7 +265,7 @@ def say_few(runs: Runs) -> str:
     return f"Average ECE with {least} rows per class. {'; '.join(parts)}."
 
 
-def say_correct(runs: Runs) -> str:
+def all_correct_alt_text(runs: Runs) -> str:
     """Alt text: temperature of the last task with all rows and with correct rows."""
     parts = []
     for run in runs:
@@ -276,7 +276,7 @@ def say_correct(runs: Runs) -> str:
     return f"Temperature of the last task. {'; '.join(parts)}."
 
 
-def say_mixed(runs: Runs) -> str:
+def mixed_alt_text(runs: Runs) -> str:
     """Alt text: average ECE in shuffled batches of 32."""
     parts = []
     for run in runs:

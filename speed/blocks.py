@@ -27,7 +27,7 @@ def main(rows: int = ROWS) -> dict[str, Any]:
     """Seconds and peak of anonymous memory for each method."""
     with tempfile.TemporaryDirectory(dir=Path(__file__).parents[1]) as folder:
         write_logits(Path(folder) / "logits.npy", rows)
-        found = {name: _apart(name, folder) for name in METHODS}
+        found = {name: _in_subprocess(name, folder) for name in METHODS}
     for name, result in found.items():
         print(name, result)
     return {"rows": rows, "classes": CLASSES, "limit_bytes": LIMIT, "methods": found}
@@ -77,7 +77,7 @@ def _peak_private() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def _apart(name: str, folder: str) -> dict[str, Any]:
+def _in_subprocess(name: str, folder: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "speed.blocks", name, folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -95,12 +95,12 @@ def main() -> dict[str, Any]:
                     "rows": n_rows,
                     "classes": n_classes,
                     "groups": n_groups,
-                    **_apart(name, n_rows, n_classes, n_groups, n_fit),
+                    **_in_subprocess(name, n_rows, n_classes, n_groups, n_fit),
                 }
                 points.append(point)
                 before = point
-                told = point.get("error") or [point[what]["seconds"] for what in ("fit", "apply")]
-                print(axis, name, n_rows, n_classes, n_groups, n_fit, told, flush=True)
+                seconds = point.get("error") or [point[what]["seconds"] for what in ("fit", "apply")]
+                print(axis, name, n_rows, n_classes, n_groups, n_fit, seconds, flush=True)
     return {
         "points": points,
         "budget": BUDGET,
@@ -123,7 +123,7 @@ def fits(point: Point) -> bool:
     return "error" not in point and point["fit_rows"] == point["rows"]
 
 
-def _apart(*point: Any) -> dict[str, Any]:
+def _in_subprocess(*point: Any) -> dict[str, Any]:
     command = [sys.executable, "-m", "speed.growth", json.dumps(point)]
     one = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=one)

@@ -66,11 +66,11 @@ def temperature(results: Results) -> str:
             if "error" in found:
                 rows.append([*cells, f"missing: {found['error']}", "", ""])
                 continue
-            told = ""
+            comparison = ""
             if name == size["fastest"]:
-                told = f"**{spread(size['ratio'])}** {met(size['ratio'], size['goal'])}"
+                comparison = f"**{spread(size['ratio'])}** {met(size['ratio'], size['goal'])}"
             error = f"{found['log_temperature_error']:.0e}"
-            rows.append([*cells, seconds(found["seconds"]), error, told])
+            rows.append([*cells, seconds(found["seconds"]), error, comparison])
     exact = all(size["most_exact"] for size in results["results"]["sizes"])
     return (
         "## One temperature\n\n"
@@ -108,13 +108,13 @@ def ece(results: Results) -> str:
             if "error" in peer:
                 rows.append([*cells, f"missing: {peer['error']}", "", ""])
                 continue
-            told = ""
+            comparison = ""
             if name == fastest:
                 ratio = found[what]["ratio"]
-                told = f"**{spread(ratio)}** {met(ratio, goal)}"
+                comparison = f"**{spread(ratio)}** {met(ratio, goal)}"
                 if without := found[what].get("numpy_ratio"):
-                    told += f"; not compiled {spread(without)}"
-            rows.append([*cells, seconds(peer["seconds"]), f"{peer['memory']:.2f}", told])
+                    comparison += f"; not compiled {spread(without)}"
+            rows.append([*cells, seconds(peer["seconds"]), f"{peer['memory']:.2f}", comparison])
     shapes = [
         [
             f"{found['rows']:,} × {shape['classes']}, {shape['dtype']}",
@@ -247,12 +247,12 @@ def waiting(results: Results) -> str:
         [name, seconds(what["seconds"]["wait"]), seconds(what["seconds"]["least"]), spread(what["ratio"])]
         for name, what in found.items()
     ]
-    told = ", ".join(f"{name} {value:.1f} s" for name, value in stages.items())
+    stage_seconds = ", ".join(f"{name} {value:.1f} s" for name, value in stages.items())
     return (
         "## Latency\n\nCPU seconds of a new process, compared with a reference (`import numpy`; for the help "
         "`import typer, rich`):\n\n"
         + table(["", "time", "reference", "ratio"], rows)
-        + f"\nStages of digits with one seed (wall time, and CPU time of all processes): {told}. At the time of this "
+        + f"\nStages of digits with one seed (wall time, and CPU time of all processes): {stage_seconds}. At the time of this "
         "measurement a second report kept unchanged files; the current version writes all of them.\n\n"
         + stamp(results)
     )

@@ -93,9 +93,9 @@ def compare(n_rows: int, n_classes: int, results: dict[str, Any], truth: float) 
         "most exact" if row["most_exact"] else "LESS EXACT",
     )
     for name, result in results.items():
-        told = result.get("error", "")
-        if not told:
+        line = result.get("error", "")
+        if not line:
             error = result["log_temperature_error"]
-            told = f"{1e3 * float(np.median(result['seconds'])):10.2f} ms  error {error:.0e}"
-        print(f"    {name:<20} {told}")
+            line = f"{1e3 * float(np.median(result['seconds'])):10.2f} ms  error {error:.0e}"
+        print(f"    {name:<20} {line}")
     return row
