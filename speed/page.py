@@ -80,8 +80,8 @@ def temperature(results: Results) -> str:
         "numbers and 8 above.\n\n"
         + table(["rows × classes", "", "time", "error in log T", "ratio to equable, goal"], rows)
         + f"\nThe error of equable is {'the smallest at every size' if exact else 'NOT the smallest at every size'}. "
-        "For large float32 inputs the last passes are in float32, so the error there is 1e-8 instead of 1e-14, which is "
-        "the precision of float32 logits.\n\n" + stamp(results)
+        "In this measurement the last passes over large float32 inputs were in float32, so the error there is 1e-8 instead "
+        "of 1e-14; the current version uses float64.\n\n" + stamp(results)
     )
 
 
