@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation from the very numbers its pages compute: python docs/draw.py."""
+"""Draw the figures of the documentation from the code of its pages: python docs/draw.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL = 8
 
 
 def run_blocks(page: Path) -> SimpleNamespace:
-    """Run the python blocks of a page in an empty folder; what they defined."""
+    """Run the python blocks of a page in an empty folder and return their variables."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     start = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -49,7 +49,7 @@ def run_blocks(page: Path) -> SimpleNamespace:
 
 
 def draw_method(example: SimpleNamespace) -> Figure:
-    """The paper's Figure 2 anew: distances, temperatures, a batch, its temperature."""
+    """Figure 2 of the paper: distances, temperatures, a batch and its temperature."""
     figure = Figure(figsize=(6.2, 6.0), layout="none")
     boxes = ((0.035, 0.52, 0.44, 0.41), (0.615, 0.585, 0.36, 0.315), (0.13, 0.08, 0.325, 0.315))
     steps = [figure.add_axes(box) for box in boxes]
@@ -69,7 +69,7 @@ def draw_method(example: SimpleNamespace) -> Figure:
 
 
 def draw_distances(axes: Axes, example: SimpleNamespace) -> None:
-    """Prototypes on the unit circle; each old class is tied to the nearest class of the current task."""
+    """Prototypes on the unit circle; an arrow points from each old class to the nearest current class."""
     axes.set(xlim=(-0.2, 1.4), ylim=(-0.2, 1.28), aspect="equal")
     axes.axis("off")
     axes.add_patch(Arc((0, 0), 2, 2, theta1=0, theta2=90, color=GRID, linewidth=1.2))
@@ -105,7 +105,7 @@ def draw_distances(axes: Axes, example: SimpleNamespace) -> None:
 
 
 def draw_temperatures(axes: Axes, example: SimpleNamespace) -> None:
-    """T(d_c) over d_c: the base, and what w_c·d_c adds."""
+    """T(d_c) against d_c: T_base and the contribution w_c·d_c."""
     axes.axhline(example.base, color=MUTED, linewidth=1, linestyle="--")
     axes.text(1.06, example.base - 0.08, "T_base", fontsize=SMALL, ha="right", va="top")
     for c, (d, t) in enumerate(zip(example.distances, example.class_temperatures, strict=True)):
@@ -141,8 +141,9 @@ def draw_counts(axes: Axes, example: SimpleNamespace) -> None:
 
 
 def draw_result(figure: Figure, example: SimpleNamespace) -> None:
-    """The arithmetic of the last step in words."""
-    d, t = example.distances[example.retained], example.class_temperatures[example.retained]
+    """The arithmetic of the last step."""
+    d = example.distances[example.retained]
+    t = example.class_temperatures[example.retained]
     lines = (
         (0.375, f"d_test = ({d[0]:.2f} + {d[1]:.2f}) / 2 = {example.batch_distance:.2f}", INK),
         (0.335, "far from the current task", MUTED),
@@ -164,7 +165,7 @@ def draw_result(figure: Figure, example: SimpleNamespace) -> None:
 
 
 def connect(figure: Figure) -> None:
-    """What flows from step to step."""
+    """Arrows between the steps, with the quantity that each step passes on."""
     for start, end, words, at in (
         ((0.455, 0.73), (0.535, 0.73), "d_c", (0.495, 0.75)),
         ((0.47, 0.28), (0.54, 0.28), "Ĉ", (0.505, 0.30)),
@@ -185,19 +186,19 @@ def connect(figure: Figure) -> None:
 
 
 def only_light(svg: bytes) -> bytes:
-    """Without the dark colours, for a picture that is not drawn in ours."""
+    """Remove the style for dark mode from an SVG with other colours."""
     return svg.replace(DARK_CSS[DARK_CSS.index("@media") :].encode(), b"")
 
 
 def method_picture() -> bytes:
-    """The SVG of the method, from its page's worked example."""
+    """The SVG of the method, from the worked example of its page."""
     example = run_blocks(DOCS / "methods" / "dats.md")
     with drawing():
         return to_svg(draw_method(example))
 
 
 def tutorial_picture() -> bytes:
-    """The SVG of the tutorial's last figure."""
+    """The SVG of the last figure of the tutorial."""
     figure = run_blocks(DOCS / "tutorial.md").figure
     with drawing():
         return only_light(to_svg(figure))

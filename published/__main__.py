@@ -2,5 +2,5 @@
 
 from published.publish import main
 
-if __name__ == "__main__":  # processes of its own import this file
+if __name__ == "__main__":  # subprocesses import this file
     main()

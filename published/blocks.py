@@ -1,13 +1,11 @@
-"""Tables of several runs' pages, and the bits of Markdown they are made of."""
+"""Tables of the pages, and helpers for Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from equable.reports.results import Results, Spread, spread
+from equable.reports.results import Results
 from equable.reports.tables import Table
 from equable.reports.tables.costs import runtime_table
 from equable.reports.tables.main import (
@@ -30,12 +28,12 @@ OTHER_PIXELS = "paper, other pixels"
 
 
 def lines(*parts: str) -> str:
-    """Paragraphs, tables and figures, an empty line between them."""
+    """Join paragraphs, tables and figures with empty lines."""
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
 
 
 def grid(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table of plain texts, the first column to the left."""
+    """A Markdown table, numbers to the right."""
     ruled = "|" + ":---|" + "---:|" * (len(heading) - 1)
     return "\n".join(
         ["| " + " | ".join(row) + " |" for row in [heading]]
@@ -45,28 +43,28 @@ def grid(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def words(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same for texts: all columns to the left."""
+    """A Markdown table with all columns to the left."""
     return grid(heading, rows).replace("---:", ":---")
 
 
 def untitled(table: Table) -> str:
-    """A table without the run's name above it: it stands on the run's page."""
+    """A table without the name of the run."""
     return markdown(replace(table, of=""))
 
 
 def headless(table: Table) -> str:
-    """A table without any heading."""
+    """A table without heading."""
     return markdown(replace(table, of="")).partition("\n")[2]
 
 
 def figure(path: str, alt: str, caption: str) -> str:
-    """A figure with its words below it."""
+    """A figure with its caption."""
     plain = alt.replace("[", "(").replace("]", ")").replace("\n", " ")
     return f"![{plain}]({path})\n\n*{caption}*"
 
 
 def summary_table(results: Results) -> Table:
-    """NLL, average ECE, ΔLECE and maxΔECE of the ranked methods, and the bounds that say what is possible."""
+    """NLL, average ECE, ΔLECE and maxΔECE of the ranked methods and of the bounds."""
     bounds = ("oracle_task",)
 
     def row(method: str) -> Row:
@@ -85,40 +83,42 @@ def summary_table(results: Results) -> Table:
 
 
 def beside_the_paper(run: Published) -> str:
-    """Ours and the paper's numbers, which are of other pixels; a sentence where it prints none."""
+    """Values of the run and of the paper, or a sentence if the paper has none."""
     table = paper_table(run.beside_paper)
     if not run.expected.paper:
-        return "The paper has no run on this dataset."
+        return "The paper has no results on this dataset."
     if table is None:
-        return f"The paper prints no numbers of {run.expected.network} on this dataset."
+        return f"The paper has no values of {run.expected.network} on this dataset."
     columns = tuple(replace(c, label=OTHER_PIXELS) if c.label == "paper" else c for c in table.columns)
-    return untitled(replace(table, columns=columns, title="Ours, and the paper's of other pixels"))
+    return untitled(
+        replace(table, columns=columns, title="Values of the run and of the paper (other pixels)")
+    )
 
 
 def runtime(run: Published) -> str:
-    """Seconds as they were measured in the run, the paper's beside them."""
+    """Seconds of the run and of the paper."""
     table = runtime_table(run.beside_paper)
     other = "" if run.expected.network == PAPER_TIMED else f"{PAPER_TIMED}, "
     columns = tuple(
-        replace(c, label=f"Paper's total, {other}other pixels and hardware") if c.key == "paper" else c
+        replace(c, label=f"Total in the paper, {other}other pixels and hardware") if c.key == "paper" else c
         for c in table.columns
     )
     return untitled(replace(table, columns=columns))
 
 
 def accuracy_by_task(results: Results) -> str:
-    """Accuracy of each task after the last, mean over seeds."""
+    """Accuracy of each task after the last task, mean over seeds."""
     found = [results.of_task("uncalibrated", "accuracy", t) for t in range(results.last_task + 1)]
     return ", ".join(number(100 * value.mean, 0) for value in found if value is not None)
 
 
 def rarest(run: Published) -> int:
-    """Rows of the rarest class in the calibration buffer, over seeds."""
+    """Rows of the rarest class in the calibration buffer, minimum over seeds."""
     return min(min(extra["classes"]["calibration"]) for extra in run.extras)
 
 
 def runs_table(runs: Sequence[Published]) -> str:
-    """What was run: a line a run."""
+    """One line per run."""
     rows = []
     for run in runs:
         results = run.results
@@ -144,9 +144,3 @@ def runs_table(runs: Sequence[Published]) -> str:
         "Rarest class, calibration rows",
     ]
     return grid(heading, rows)
-
-
-def extra_spread(run: Published, values: Sequence[float]) -> Spread | None:
-    """Mean and std over seeds of values in the order of the extras."""
-    assert len(values) == len(run.extras)
-    return spread([float(v) for v in values if np.isfinite(v)])

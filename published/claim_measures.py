@@ -1,4 +1,4 @@
-"""What each claim is measured by: comparisons in every run, and the numbers that stand behind them."""
+"""The measurement of each claim: comparisons in every run, and values that explain them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from published.evidence import (
 from published.runs import Published
 
 Runs = Sequence[Published]
-MARGIN = 0.01  # one point: less than this is called no difference
-COVERED, BEYOND = (0.4, 0.5, 0.6), (0.7, 0.8)
+MARGIN = 0.01  # one point; smaller differences count as none
+COVERED = (0.4, 0.5, 0.6)
+BEYOND = (0.7, 0.8)
 
 
 # 1 to 4: why one temperature is not enough ------------------------------------------------------------
@@ -38,12 +39,13 @@ COVERED, BEYOND = (0.4, 0.5, 0.6), (0.7, 0.8)
 
 def last_confidence(run: Published) -> list[Evidence]:
     """Confidence of the last task − that of the most confident earlier one."""
-    values, ends = [], []
+    values = []
+    ends = []
     for extra in run.extras:
         *earlier, last = extra["confidence"]
         highest = max(earlier, key=lambda task: task["mean"])
         values.append(last["mean"] - highest["mean"])
-        # 2.4 standard errors: at once for up to five earlier tasks
+        # 2.4 standard errors: simultaneous for up to five earlier tasks
         reach = 2.4 * np.hypot(last["error"], highest["error"])
         ends.append([values[-1] - reach, values[-1] + reach])
     e = estimate(values, ends)
@@ -51,14 +53,14 @@ def last_confidence(run: Published) -> list[Evidence]:
 
 
 def ideal(run: Published) -> list[Evidence]:
-    """The task whose ideal temperature stands out most clearly."""
+    """The task whose ideal temperature differs most from the others."""
     n_tasks = run.results.last_task + 1
     found = []
     for task in range(n_tasks):
         records = [extra["ideal"][task] for extra in run.extras]
         e = estimate([r["change"] for r in records], [r["interval"] for r in records], tests=n_tasks)
         differs = e.n > 1 and (e.low > 0 or e.high < 0)
-        distance = max(e.low, -e.high)  # from zero, of the nearer end
+        distance = max(e.low, -e.high)  # of the nearer end from zero
         found.append(
             (
                 distance,
@@ -92,12 +94,10 @@ def one_temperature_why(runs: Runs) -> str:
         rc, tcil, ideal = (
             mean_of(run, m, lambda s: s.temperatures[-1]) for m in ("rc", "tcil", "oracle_task")
         )
-        parts.append(
-            f"{run.expected.short}: RC {number(rc)}, T-CIL {number(tcil)}, the last task's own {number(ideal)}"
-        )
+        parts.append(f"{run.expected.short}: RC {number(rc)}, T-CIL {number(tcil)}, ideal {number(ideal)}")
     return (
-        f"Temperature of the last task, mean over seeds: {'; '.join(parts)}. One too high makes a task that is "
-        "mostly right underconfident; T-CIL's may fall below the last task's own, and then harms earlier tasks instead."
+        f"Temperature of the last task, mean over seeds: {'; '.join(parts)}. A temperature above the ideal one makes the last "
+        "task underconfident. If that of T-CIL is below the ideal one, it makes earlier tasks worse instead."
     )
 
 
@@ -116,9 +116,11 @@ def current_why(runs: Runs) -> str:
             run.results.listed(m, lambda s: s.temperatures).mean(axis=0) for m in ("ts", "oracle_task")
         )
         parts.append(
-            f"{run.expected.short}: TS {number(float(ts[-1]))}, earlier tasks' own {number(float(ideal[:-1].mean()))}"
+            f"{run.expected.short}: TS {number(float(ts[-1]))}, ideal of earlier tasks {number(float(ideal[:-1].mean()))}"
         )
-    return f"The last task's temperature is not the earlier tasks': {'; '.join(parts)}."
+    return (
+        f"The temperature of the last task differs from the ideal ones of earlier tasks: {'; '.join(parts)}."
+    )
 
 
 # 5 to 8: the methods -------------------------------------------------------------------------------------
@@ -137,14 +139,16 @@ def dats_wins(run: Published) -> list[Evidence]:
 
 
 def last_unharmed(run: Published) -> list[Evidence]:
-    e, floor = changed(run, "dats", "delta_last_ece"), run.results.task_floor(run.results.last_task)
+    e = changed(run, "dats", "delta_last_ece")
+    floor = run.results.task_floor(run.results.last_task)
     limit = floor.mean if floor else 0.0
     note = f"noise floor of the last task {number(100 * limit, 1)}"
     return [Evidence(run.expected.short, "ΔLECE, DATS", e, POINTS, no_harm(e, limit), note)]
 
 
 def worst_unharmed(run: Published) -> list[Evidence]:
-    e, floor = changed(run, "dats", "max_delta_ece"), run.results.floor()
+    e = changed(run, "dats", "max_delta_ece")
+    floor = run.results.floor()
     limit = floor.mean if floor else 0.0
     note = f"noise floor {number(100 * limit, 1)}"
     return [Evidence(run.expected.short, "maxΔECE, DATS", e, POINTS, no_harm(e, limit), note)]
@@ -176,11 +180,11 @@ def trade_why(runs: Runs) -> str:
         found = np.array([score.temperatures[0] for score in run.results.at("tcil")], dtype=np.float64)
         targets = [score.facts.get("target_temperature", np.nan) for score in run.results.at("tcil")]
         parts.append(
-            f"{run.expected.short}: T {number(found.min())} to {number(found.max())}, aimed at {number(min(targets))} to {number(max(targets))}"
+            f"{run.expected.short}: T {number(found.min())} to {number(found.max())}, target {number(min(targets))} to {number(max(targets))}"
         )
     return (
-        "T-CIL aims its perturbation at the temperature of the last task's validation rows. Over seeds: "
-        f"{'; '.join(parts)}. Few or all-correct rows leave that target, and with it T, to chance."
+        "T-CIL chooses its perturbation so that it gives the temperature of the validation rows of the last task. Over seeds: "
+        f"{'; '.join(parts)}. With few or only correct rows this target, and therefore T, is noisy."
     )
 
 
@@ -200,8 +204,8 @@ def coverage(run: Published) -> list[Evidence]:
 def coverage_why(runs: Runs) -> str:
     sizes = sorted({_task_size(run) for run in runs})
     return (
-        f"Tasks here have {_range(sizes)} classes, the paper's 2 to 20: the shortest prefix of classes that covers "
-        "60 % of a batch is often the one that covers 40 or 80 %, and then coverage changes nothing."
+        f"Tasks have {_range(sizes)} classes here and 2 to 20 in the paper. With few classes per task, coverages of 40, 60 and "
+        "80 % often retain the same classes, and coverage then has no effect."
     )
 
 
@@ -233,7 +237,7 @@ def inclusion(run: Published) -> list[Evidence]:
 def inclusion_why(runs: Runs) -> str:
     rarest = {run.expected.short: min(run.extras[0]["classes"]["calibration"]) for run in runs}
     parts = "; ".join(f"{title}: {n}" for title, n in rarest.items())
-    return f"Rows of the rarest class in the calibration buffer as run: {parts}. The fewer, the more a draw matters."
+    return f"Rows of the rarest class in the calibration buffer of the run: {parts}. With few rows the draw matters more."
 
 
 def backbone(runs: Runs) -> list[Evidence]:
@@ -244,7 +248,7 @@ def backbone(runs: Runs) -> list[Evidence]:
 
 
 def _same(one: Published, other: Published) -> list[Evidence]:
-    """Whether both networks show the same side of zero."""
+    """Whether the intervals of both networks lie on the same side of zero."""
     readings: dict[str, Callable[[Published], Estimate]] = {
         "average ECE, DATS − RC": lambda run: paired(run, "dats-rc", "average_ece_change"),
         "average ECE, DATS − T-CIL": lambda run: paired(run, "dats-tcil", "average_ece_change"),
@@ -253,7 +257,8 @@ def _same(one: Published, other: Published) -> list[Evidence]:
     }
     found = []
     for what, read in readings.items():
-        ours, theirs = read(one), read(other)
+        ours = read(one)
+        theirs = read(other)
         sides = {above(ours), above(theirs)}
         outcome = "open" if "open" in sides else "shown" if len(sides) == 1 else "contrary"
         note = f"{one.expected.network} {POINTS.text(ours.mean)}, {other.expected.network} {POINTS.text(theirs.mean)}"
@@ -271,7 +276,8 @@ def per_sample(run: Published) -> list[Evidence]:
 
 
 def runtime(run: Published) -> list[Evidence]:
-    more, less = seconds_ratio(run, "dats", "rc"), seconds_ratio(run, "tcil", "dats")
+    more = seconds_ratio(run, "dats", "rc")
+    less = seconds_ratio(run, "tcil", "dats")
     return [
         Evidence(run.expected.short, "seconds, DATS ÷ RC", more, FACTOR, above(more)),
         Evidence(run.expected.short, "seconds, T-CIL ÷ DATS", less, FACTOR, above(less)),
@@ -284,6 +290,6 @@ def runtime_why(runs: Runs) -> str:
         for run in runs
     ]
     return (
-        f"All tasks together: {'; '.join(parts)}. Network passes are most of it; the runs shared two cores with other "
-        "work, so single values say little and ratios more."
+        f"All tasks together: {'; '.join(parts)}. Most of the time is spent in network passes. The runs shared two cores with "
+        "other programs, so ratios are more reliable than single values."
     )

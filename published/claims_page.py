@@ -1,4 +1,4 @@
-"""The reproduction table: each claim of the paper, what was measured, the verdict and why."""
+"""The reproduction table: each claim of the paper with measurement, verdict and explanation."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from published.claim_measures import Runs
 from published.claims import CLAIMS, Claim, verdict
 from published.evidence import Evidence
 
-SIGNS = {"shown": "yes", "open": "undecided", "contrary": "the contrary"}
+SIGNS = {"shown": "supports", "open": "undecided", "contrary": "contradicts"}
 
-INTRODUCTION = """# Claims of the paper, and what was measured here
+INTRODUCTION = """# Claims of the paper and measurements
 
-Every verdict is computed, by a rule that stands below the claim. A comparison in one run has an **interval**: at each end the
-wider of Student's t over seeds (95 %, what other seeds would change) and the paired bootstrap over test rows (95 %, ends
-averaged over seeds, what other rows would change). The comparison *shows* its part of the claim where the whole interval lies on
-the claim's side; it shows *the contrary* where the whole interval lies on the other; else it is *undecided*. One seed shows nothing.
+The rule below each claim determines its verdict. A comparison in one run has an **interval**. Each end is the wider one of two 95 %
+intervals: Student's t over seeds (variation between seeds), and the paired bootstrap over test rows (variation between rows; ends averaged
+over seeds). A comparison *supports* the claim if the whole interval lies on the side of the claim, *contradicts* it if the whole
+interval lies on the other side, and is *undecided* otherwise. A single seed is always undecided.
 
-- **holds**: every comparison in every run shows it.
-- **partly**: some do, and more than show the contrary.
-- **not**: as many or more show the contrary, or none shows anything. In the second case all are *undecided*, which refutes
-  nothing: so few seeds and rows cannot tell.
+- **holds**: every comparison in every run supports the claim.
+- **partly**: some comparisons support it, and more than contradict it.
+- **not**: at least as many comparisons contradict the claim as support it. If all comparisons are undecided, the claim is not
+  refuted; the seeds and rows are too few for a decision.
 
-The datasets are the paper's neither in pixels nor in size ([what was run](index.md)), so a claim that fails here may hold there."""
+Pixels and sizes of the datasets differ from those of the paper ([runs](index.md)), so a claim that fails here can hold there."""
 
 
 def table(runs: Runs) -> str:
-    """Claim → measured → verdict → why, a line each."""
+    """One line per claim: claim, measurement, verdict, counts."""
     rows = []
     for index, claim in enumerate(CLAIMS, 1):
         evidence = claim.measure(runs)
@@ -40,7 +40,7 @@ def table(runs: Runs) -> str:
                 why_in_short(evidence),
             ]
         )
-    return words(["Claim", "Measured", "Verdict", "Why"], rows)
+    return words(["Claim", "Measured", "Verdict", "Comparisons"], rows)
 
 
 def measured(evidence: Sequence[Evidence]) -> str:
@@ -52,39 +52,39 @@ def measured(evidence: Sequence[Evidence]) -> str:
         low, high = (e.unit.text(e.estimate.mean) for e in (ends[0], ends[-1]))
         unit = f" {mine[0].unit.name}" if mine[0].unit.name else ""
         parts.append(f"{what}: {low if low == high else f'{low} to {high}'}{unit}")
-    return "; ".join(parts) or "no two networks on one dataset yet"
+    return "; ".join(parts) or "no dataset with two networks"
 
 
 def why_in_short(evidence: Sequence[Evidence]) -> str:
-    """How many comparisons show it, and where they do not."""
+    """How many comparisons support the claim, and which do not."""
     if not evidence:
         return ""
     shown = [e for e in evidence if e.outcome == "shown"]
-    text = f"shown in {len(shown)} of {len(evidence)}"
-    for outcome, said in (("contrary", "the contrary in"), ("open", "undecided in")):
+    text = f"{len(shown)} of {len(evidence)} support it"
+    for outcome, said in (("contrary", "contradicting"), ("open", "undecided")):
         found = [e for e in evidence if e.outcome == outcome]
         if found:
             places = ", ".join(dict.fromkeys(e.run for e in found))
-            text += f"; {said} {len(found)} ({places})"
+            text += f"; {said}: {len(found)} ({places})"
     return text
 
 
 def section(index: int, claim: Claim, runs: Runs) -> str:
-    """One claim in full."""
+    """One claim with all comparisons."""
     evidence = claim.measure(runs)
-    told = claim.why(runs) if evidence else ""
+    explanation = claim.why(runs) if evidence else ""
     return lines(
         f"## {index}. {claim.title}",
         f"*The paper.* {claim.paper}",
         f"*Rule.* {claim.rule}",
-        f"*Verdict.* **{verdict(evidence)}**: {why_in_short(evidence) or 'nothing to compare yet'}.",
+        f"*Verdict.* **{verdict(evidence)}**: {why_in_short(evidence) or 'nothing to compare'}.",
         "\n".join(evidence_line(e) for e in evidence),
-        f"*Behind it.* {told}" if told else "",
+        f"*Explanation.* {explanation}" if explanation else "",
     )
 
 
 def evidence_line(e: Evidence) -> str:
-    """One comparison with its interval and outcome."""
+    """One comparison with interval and outcome."""
     note = f" ({e.note})" if e.note else ""
     return f"- {e.run}, {e.what}: {e.text}{note}: {SIGNS[e.outcome]}, {e.estimate.n} seed{'s' * (e.estimate.n > 1)}"
 
@@ -96,7 +96,7 @@ def claims_page(runs: Runs) -> str:
 
 
 def claims_data(runs: Runs) -> list[dict[str, Any]]:
-    """The numbers behind the verdicts."""
+    """Data of the verdicts."""
     data = []
     for claim in CLAIMS:
         evidence = claim.measure(runs)

@@ -1,16 +1,15 @@
-"""Methods side by side on outputs of two ResNet32 models trained with experience replay on CIFAR-100.
+"""Compare methods on outputs of two ResNet32 models trained with experience replay on CIFAR-100.
 
     python -m published.er_cifar100 er_cifar100_outputs.npz --write docs/er-cifar100.md
 
-The models were trained by others and their outputs are not distributed with equable: arrays ``y``,
+Other authors trained the models, and their outputs are not distributed with equable: arrays ``y``,
 ``task`` and, for t in 2, 5, ``logits{t}`` and ``features{t}`` of 5,000 CIFAR-100 test images after task
-t + 1 of 10. Each draw takes some rows of every class as the calibration buffer and tests on the rest.
+t + 1 of 10. Each draw uses some rows of every class as calibration buffer and the other rows as test rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import warnings
 from dataclasses import dataclass
@@ -33,12 +32,12 @@ METHODS = {
     "RC (Brier)": equable.TemperatureScaling(loss="brier"),
     "DATS": equable.DATS(),
     "LaSCal": LaSCal(),
-    "ARC, plain": equable.ARC(adaptive=False),
     "ARC": equable.ARC(),
-    "ARC, guarded": equable.ARC(guard=True),
     "Temperature per task (bound)": TaskTemperatures(),
 }
+STREAMED = ("RC (Brier)", "DATS", "ARC")
 MEASURES = ("nll", "average_ece", "delta_last_ece", "max_delta_ece", "pooled_ece")
+Scores = dict[str, list[dict[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def fit(calibrator: Calibrator, rows: equable.Outputs) -> Calibrator:
 
 
 def score(calibrator: Calibrator, test: equable.Outputs, groups: np.ndarray) -> dict[str, float]:
-    """Per-task and pooled measures when rows of one group share a batch."""
+    """Per-task and pooled measures; each group is a batch."""
     plain = equable.Uncalibrated().fit(test.logits, test.labels).predict_proba(test.logits)
     after = calibrator.predict_proba(test.logits, features=test.features, groups=groups)
     comparison = compare_tasks(test.labels, test.tasks, plain, after)
@@ -78,16 +77,16 @@ def score(calibrator: Calibrator, test: equable.Outputs, groups: np.ndarray) -> 
 
 
 def floor_of(oracle: Calibrator, test: equable.Outputs, seed: int) -> float:
-    """Mean over tasks of the ECE a perfectly calibrated model with the oracle's confidences would show."""
+    """Mean over tasks of the expected ECE of a perfectly calibrated model with the oracle's confidences."""
     p = oracle.predict_proba(test.logits, groups=test.tasks)
     return float(np.mean([noise_floor(p[test.tasks == t], random_state=seed) for t in np.unique(test.tasks)]))
 
 
 def task_pure(
     file: dict[str, np.ndarray], step: int, per_class: int, draws: range, methods: tuple[str, ...]
-) -> dict[str, list[dict[str, float]]]:
-    """Scores of each method for every draw, the batch being a task's whole test set."""
-    result: dict[str, list[dict[str, float]]] = {name: [] for name in (*methods, "Noise floor")}
+) -> Scores:
+    """Scores of each method for every draw; a batch is the test set of one task."""
+    result: Scores = {name: [] for name in (*methods, "Noise floor")}
     for seed in draws:
         rows = draw(file, step, per_class, seed)
         for name in methods:
@@ -99,9 +98,9 @@ def task_pure(
 
 def mixed(
     file: dict[str, np.ndarray], step: int, per_class: int, draws: range, methods: tuple[str, ...], size: int
-) -> dict[str, list[dict[str, float]]]:
-    """The same on a shuffled stream of all tasks, cut into batches of `size`."""
-    result: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
+) -> Scores:
+    """Scores of each method for every draw; a batch is `size` shuffled rows of all tasks."""
+    result: Scores = {name: [] for name in methods}
     for seed in draws:
         rows = draw(file, step, per_class, seed)
         groups = np.random.default_rng(seed).permutation(len(rows.test)) // size
@@ -119,7 +118,7 @@ def paired_interval(
     return float(differences.mean()), float(differences.mean() - half), float(differences.mean() + half)
 
 
-def table(scores: dict[str, list[dict[str, float]]], measures: tuple[str, ...]) -> str:
+def table(scores: Scores, measures: tuple[str, ...]) -> str:
     """Markdown: mean ± standard deviation over draws; errors in percent."""
     names = {
         "nll": "NLL",
@@ -145,20 +144,61 @@ def table(scores: dict[str, list[dict[str, float]]], measures: tuple[str, ...]) 
 
 PAGE = """# Real outputs: experience replay on CIFAR-100
 
-Written by `python -m published.er_cifar100 FILE --write docs/er-cifar100.md`. The inputs are the outputs of
+`python -m published.er_cifar100 FILE --write docs/er-cifar100.md` writes this page. The inputs are the outputs of
 two ResNet32 models that other authors trained with experience replay on CIFAR-100, after task 3 (K = 30) and
-after task 6 (K = 60) of 10; they are **not distributed** with equable. Half of the official test images
-(5,000) are used: {per_class} rows of each class as calibration buffer, the rest as test rows, {draws} draws
-(seeds 0 to {last}). Values are means ± standard deviation over draws, errors in percent; the draws share
-rows, so the standard deviation is that of the draw, not of the model. equable {version}, numpy {numpy},
-{machine}.
+after task 6 (K = 60) of 10; they are **not distributed** with equable. The page uses half of the official test
+images (5,000): 20 or 5 rows of each class as calibration buffer, the other rows as test rows, {draws} draws
+(seeds 0 to {last}). Values are means ± standard deviation over draws, errors in percent. The draws share
+rows and models, so the standard deviation does not include the variation between models. equable {version},
+numpy {numpy}, {machine}.
 
-The bound knows each row's task and has a temperature for each, fitted by Brier score on that task's rows of
-the calibration buffer. The noise floor is what a perfectly calibrated model with the confidences of the best
-temperature per task would show at these n.
+The bound knows the task of each row and uses one temperature per task, fitted by Brier score on the rows of that
+task in the calibration buffer. The noise floor is the expected average ECE of a perfectly calibrated model with the
+confidences of the best temperature per task on the same number of rows.
 
 {body}
 """
+
+
+def measure(file: dict[str, np.ndarray], draws: range) -> dict[str, Scores]:
+    """Heading → scores of all draws."""
+    numbers = {}
+    for per_class in (20, 5):
+        for step in STEPS:
+            heading = f"After task {step + 1}, {per_class} rows a class, batch = a task's test set"
+            numbers[heading] = task_pure(file, step, per_class, draws, tuple(METHODS))
+    for size in (32, 128):
+        for step in STEPS:
+            heading = f"After task {step + 1}, shuffled stream of all tasks, batches of {size}"
+            numbers[heading] = mixed(file, step, 20, draws, STREAMED, size)
+    return numbers
+
+
+def section(heading: str, scores: Scores) -> str:
+    """The table of one setting, and the paired differences to RC."""
+    if "RC" not in scores:
+        return f"## {heading}\n\n{table(scores, ('pooled_nll', 'pooled_ece'))}\n"
+    parts = [f"## {heading}\n", table(scores, MEASURES[:4]) + "\n"]
+    for name in ("DATS", "ARC"):
+        change, low, high = paired_interval(scores[name], scores["RC"], "average_ece")
+        parts.append(
+            f"{name} − RC, average ECE, paired: {100 * change:+.2f} "
+            f"(95 % interval {100 * low:+.2f} to {100 * high:+.2f}).\n"
+        )
+    return "\n".join(parts)
+
+
+def page(numbers: dict[str, Scores]) -> str:
+    """The Markdown page."""
+    draws = len(next(iter(numbers.values()))["ARC"])
+    return PAGE.format(
+        body="\n".join(section(heading, scores) for heading, scores in numbers.items()),
+        draws=draws,
+        last=draws - 1,
+        version=equable.__version__,
+        numpy=np.__version__,
+        machine=f"Python {platform.python_version()}",
+    )
 
 
 def main() -> None:
@@ -167,47 +207,16 @@ def main() -> None:
     )
     parser.add_argument("file", type=Path)
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--write", type=Path, help="Markdown page to write; the numbers go beside it as JSON")
+    parser.add_argument("--write", type=Path, help="Markdown page to write; the scores are written as JSON")
     options = parser.parse_args()
-    file, draws = read_npz(options.file), range(options.draws)
-    parts, numbers = [], {}
+    file = read_npz(options.file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EquableWarning)
-        for per_class in (20, 5):
-            for step in STEPS:
-                scores = task_pure(file, step, per_class, draws, tuple(METHODS))
-                numbers[f"task-pure, {per_class} a class, task {step + 1}"] = scores
-                parts.append(
-                    f"## After task {step + 1}, {per_class} rows a class, batch = a task's test set\n"
-                )
-                parts.append(table(scores, MEASURES[:4]) + "\n")
-                for name in ("DATS", "ARC"):
-                    change, low, high = paired_interval(scores[name], scores["RC"], "average_ece")
-                    parts.append(
-                        f"{name} − RC, average ECE, paired: {100 * change:+.2f} "
-                        f"(95 % interval {100 * low:+.2f} to {100 * high:+.2f}).\n"
-                    )
-        for size in (32, 128):
-            for step in STEPS:
-                methods = ("RC (Brier)", "DATS", "ARC, plain", "ARC", "ARC, guarded")
-                scores = mixed(file, step, 20, draws, methods, size)
-                numbers[f"mixed, batches of {size}, task {step + 1}"] = scores
-                parts.append(f"## After task {step + 1}, shuffled stream of all tasks, batches of {size}\n")
-                parts.append(table(scores, ("pooled_nll", "pooled_ece")) + "\n")
-    body = "\n".join(parts)
-    print(body)
+        numbers = measure(file, range(options.draws))
+    print(page(numbers))
     if options.write:
-        page = PAGE.format(
-            body=body,
-            per_class="20 or 5",
-            draws=options.draws,
-            last=options.draws - 1,
-            version=equable.__version__,
-            numpy=np.__version__,
-            machine=f"Python {platform.python_version()}",
-        )
-        write_text(options.write, page)
-        write_json(options.write.with_suffix(".json"), json.loads(json.dumps(numbers)))
+        write_text(options.write, page(numbers))
+        write_json(options.write.with_suffix(".json"), numbers)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From one value a seed to what may be said: an interval, and whether it shows something or its contrary."""
+"""From values of seeds to an interval, and from the interval to an outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVEL = 0.05
 
 
 class Estimate(NamedTuple):
-    """A mean over n seeds, and the interval it must keep to one side of something to show it."""
+    """A mean over n seeds and its interval."""
 
     mean: float
     low: float
@@ -42,11 +42,13 @@ class Unit(NamedTuple):
         return number(self.scale * value, self.digits, signed=True)
 
 
-POINTS, NATS, FACTOR = Unit(), Unit("", 1.0, 3), Unit("", ratio=True)
+POINTS = Unit()
+NATS = Unit("", 1.0, 3)
+FACTOR = Unit("", ratio=True)
 
 
 class Evidence(NamedTuple):
-    """One comparison in one run, and what it shows of a claim."""
+    """One comparison in one run and its outcome for a claim."""
 
     run: str
     what: str
@@ -58,7 +60,8 @@ class Evidence(NamedTuple):
     @property
     def text(self) -> str:
         """Mean and interval with the unit."""
-        e, unit = self.estimate, self.unit
+        e = self.estimate
+        unit = self.unit
         name = f" {unit.name}" if unit.name else ""
         if not np.isfinite(e.high):
             return f"{unit.text(e.mean)}{name}, one seed"
@@ -68,27 +71,31 @@ class Evidence(NamedTuple):
 def estimate(
     values: Sequence[float], intervals: Sequence[Sequence[float]] | None = None, tests: int = 1
 ) -> Estimate:
-    """Mean over seeds, and the wider of two intervals at each end.
+    """Mean over seeds with an interval; each end is the wider one of two intervals.
 
-    One is Student's t over seeds (what other seeds would change); the other the bootstrap's over rows, its
-    ends averaged over seeds (what other rows would change). `tests` is the number of comparisons that t's must
-    hold for at once; bootstrap intervals come as wide as they need to be.
+    One interval is Student's t over seeds, the other the bootstrap over rows with ends averaged over seeds.
+    `tests` is the number of comparisons for which the t interval holds simultaneously; the bootstrap intervals
+    are passed in with the required width.
     """
     x = np.asarray(values, dtype=np.float64)
-    lows, highs = [], []
+    lows = []
+    highs = []
     if len(x) > 1:
         reach = float(student.ppf(1 - LEVEL / 2 / tests, len(x) - 1)) * x.std(ddof=1) / np.sqrt(len(x))
-        lows, highs = [x.mean() - reach], [x.mean() + reach]
+        lows = [x.mean() - reach]
+        highs = [x.mean() + reach]
     if intervals is not None:
         low, high = np.mean(intervals, axis=0)
-        lows, highs = [*lows, low], [*highs, high]
+        lows = [*lows, low]
+        highs = [*highs, high]
     if not lows:
-        lows, highs = [-np.inf], [np.inf]
+        lows = [-np.inf]
+        highs = [np.inf]
     return Estimate(float(x.mean()), float(min(lows)), float(max(highs)), len(x))
 
 
 def below(e: Estimate, bound: float = 0.0) -> Outcome:
-    """Whether the whole interval lies below the bound; one seed shows nothing about seeds."""
+    """Whether the whole interval lies below the bound; a single seed is open."""
     if e.n < 2:
         return "open"
     return "shown" if e.high < bound else "contrary" if e.low > bound else "open"
@@ -110,13 +117,13 @@ def within(e: Estimate, margin: float) -> Outcome:
 
 
 def no_harm(e: Estimate, floor: float) -> Outcome:
-    """Whether a change is at most 0 and no more than noise above it; the contrary is beyond noise above 0."""
+    """Whether the mean is at most 0 and the upper end at most the floor; contrary if the interval is above 0."""
     if e.n < 2:
         return "open"
     return "shown" if e.mean <= 0 and e.high <= floor else "contrary" if e.low > 0 else "open"
 
 
-# Reading the runs ------------------------------------------------------------------------------------
+# Values of the runs ------------------------------------------------------------------------------------
 
 
 def paired(run: Published, pair: str, measure: str) -> Estimate:
@@ -133,7 +140,7 @@ def changed(run: Published, method: str, measure: str) -> Estimate:
 
 
 def seconds_ratio(run: Published, one: str, other: str) -> Estimate:
-    """Log of the ratio of two methods' seconds, over seeds."""
+    """Log of the ratio of the seconds of two methods, over seeds."""
     return estimate([np.log(_total(run, seed, one) / _total(run, seed, other)) for seed in run.results.seeds])
 
 
@@ -159,7 +166,7 @@ def ablated(run: Published, name: str, setting: Any, seed: int, method: str = "d
 
 
 def ablation_change(run: Published, name: str, setting: Any) -> Estimate:
-    """Average ECE of one setting of DATS − that of DATS as it was used, paired by seeds."""
+    """Average ECE of one setting of DATS − that with the settings of the run, paired by seeds."""
     used = {score.seed: float(score.comparison["average_ece"]) for score in run.results.at("dats")}
     return estimate([ablated(run, name, setting, seed) - used[seed] for seed in run.results.seeds])
 
@@ -170,5 +177,5 @@ def settings_of(run: Published, name: str) -> list[Any]:
 
 
 def mean_of(run: Published, method: str, read: Callable[[Score], float]) -> float:
-    """Mean over seeds of what `read` takes from a score."""
+    """Mean of `read(score)` over seeds."""
     return float(np.mean([read(score) for score in run.results.at(method)]))

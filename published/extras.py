@@ -1,6 +1,6 @@
-"""What claims about the paper need besides scores: methods held against one another, and DATS at its limits.
+"""Measurements for the claims beside the scores: pairs of methods, and the limits of DATS.
 
-All of it comes from the stored rows of one step; nothing is drawn from the test rows but its measurement.
+The input is the stored rows of one step. Test rows are used for evaluation only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from equable.calibrators.row_blocks import softmax
 from equable.metrics import TaskComparison, compare_tasks
 from equable.outputs import Outputs
 
-#: (one, other): the change from `other` to `one`, paired row by row.
+#: (one, other): the change from `other` to `one`, paired by rows.
 PAIRS = (
     ("dats", "rc"),
     ("dats", "tcil"),
@@ -38,7 +38,7 @@ LEVEL = 0.05
 
 
 def extra_record(step: Step, seed: int, settings: ScoreSettings) -> dict[str, Any]:
-    """All that is measured besides the scores, of one seed."""
+    """All additional measurements of one seed."""
     return {
         "seed": seed,
         "pairs": pairs(step, seed, settings),
@@ -52,13 +52,13 @@ def extra_record(step: Step, seed: int, settings: ScoreSettings) -> dict[str, An
 
 
 def probabilities(step: Step, method: Method) -> FloatArray:
-    """Of the test rows, a batch for each task's test set."""
+    """Probabilities of the test rows; a batch is the test set of one task."""
     test = step.test
     return method.fit(step).predict_proba(test.logits, features=test.features, groups=tasks_of(test))
 
 
 def uncalibrated(step: Step) -> FloatArray:
-    """Probabilities of the test rows before any calibration."""
+    """Probabilities of the test rows before calibration."""
     return Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(step.test.logits)
 
 
@@ -85,17 +85,19 @@ def pairs(step: Step, seed: int, settings: ScoreSettings) -> dict[str, dict[str,
 
 def confidences(step: Step) -> list[dict[str, float]]:
     """Mean confidence of each task's test rows before calibration, and its standard error."""
-    top, tasks = uncalibrated(step).max(axis=1), tasks_of(step.test)
+    top = uncalibrated(step).max(axis=1)
+    tasks = tasks_of(step.test)
     rows = [top[tasks == task] for task in range(step.task + 1)]
     return [{"mean": float(x.mean()), "error": float(x.std(ddof=1) / np.sqrt(len(x)))} for x in rows]
 
 
 def ideal_contrasts(step: Step, seed: int) -> list[dict[str, Any]]:
-    """Log T of each task against the mean of the others, with an interval that holds for all tasks at once.
+    """Log T of each task − the mean of the others, with intervals that are simultaneous over tasks.
 
-    T is the Brier temperature of the task's own validation rows, which are resampled.
+    T is the Brier temperature of the validation rows of the task, which are resampled.
     """
-    tasks, rng = tasks_of(step.validation), np.random.default_rng([seed, step.task])
+    tasks = tasks_of(step.validation)
+    rng = np.random.default_rng([seed, step.task])
     found = np.array([_log_temperatures(step.validation[tasks == t], rng) for t in range(step.task + 1)])
     tail = 100 * LEVEL / 2 / len(found)
     records = []
@@ -107,7 +109,7 @@ def ideal_contrasts(step: Step, seed: int) -> list[dict[str, Any]]:
 
 
 def _log_temperatures(rows: Outputs, rng: np.random.Generator) -> FloatArray:
-    """The best log T of a fine grid: of the rows as they are first, then of each resample."""
+    """The best log T on a fine grid: first for all rows, then for each resample."""
     logits = rows.logits.astype(np.float64)
     losses = np.empty((len(rows), len(TEMPERATURES)))
     for place, temperature in enumerate(TEMPERATURES):
@@ -118,12 +120,13 @@ def _log_temperatures(rows: Outputs, rng: np.random.Generator) -> FloatArray:
     return np.asarray(np.log(TEMPERATURES[means.argmin(axis=1)]))
 
 
-# DATS at its limits ------------------------------------------------------------------------------------
+# Limits of DATS ------------------------------------------------------------------------------------
 
 
 def few_rows(step: Step, seed: int, n_bins: int) -> list[dict[str, Any]]:
-    """RC, DATS and ARC on calibration buffers of few rows a class, drawn anew from the validation rows."""
-    records, before = [], uncalibrated(step)
+    """RC, DATS and ARC on calibration buffers with few rows per class, drawn from the validation rows."""
+    records = []
+    before = uncalibrated(step)
     for rows_a_class in ROWS_A_CLASS:
         for draw in range(DRAWS):
             drawn = replace(step, calibration_buffer=draw_rows(step.validation, rows_a_class, [seed, draw]))
@@ -134,7 +137,7 @@ def few_rows(step: Step, seed: int, n_bins: int) -> list[dict[str, Any]]:
 
 
 def draw_rows(validation: Outputs, rows_a_class: int, seed: list[int]) -> Outputs:
-    """So many validation rows of each class, or all it has; a larger draw contains a smaller one."""
+    """At most this many validation rows of each class; a larger draw contains a smaller one."""
     assert validation.labels is not None
     order = np.random.default_rng(seed).permutation(len(validation))
     chosen = [order[validation.labels[order] == c][:rows_a_class] for c in range(validation.n_classes)]
@@ -143,14 +146,15 @@ def draw_rows(validation: Outputs, rows_a_class: int, seed: list[int]) -> Output
 
 
 def all_correct(step: Step, n_bins: int) -> dict[str, Any]:
-    """The same step, but no current row of the calibration buffer is wrong: the wrong ones are left out."""
+    """Results with and without the wrong rows of the current task in the calibration buffer."""
     rows = step.calibration_buffer
     wrong = (rows.logits.argmax(axis=1) != rows.labels) & (tasks_of(rows) == step.task)
     kept = rows[~wrong]
     result: dict[str, Any] = {"left_out": int(wrong.sum()), "methods": {}}
     if set(np.unique(kept.labels)) != set(np.unique(rows.labels)):
-        return result  # a class would have no row left
-    changed, before = replace(step, calibration_buffer=kept), uncalibrated(step)
+        return result  # a class has no correct row
+    changed = replace(step, calibration_buffer=kept)
+    before = uncalibrated(step)
     for name, method in {**LIMITED, "dats_no_prior": NO_PRIOR}.items():
         result["methods"][name] = {
             side: measures(one, method, n_bins, before)
@@ -160,10 +164,11 @@ def all_correct(step: Step, n_bins: int) -> dict[str, Any]:
 
 
 def measures(step: Step, method: Method, n_bins: int, before: FloatArray) -> dict[str, float]:
-    """Average ECE, change of the last task and of the worst, and the last task's temperature."""
-    test, tasks = step.test, tasks_of(step.test)
+    """Average ECE, change of the last and of the worst task, and temperature of the last task."""
+    test = step.test
+    tasks = tasks_of(step.test)
     temperatures = method.fit(step).temperature(test.logits, features=test.features, groups=tasks)
-    after = softmax(test.logits, temperatures)  # what predict_proba does, without a second estimate
+    after = softmax(test.logits, temperatures)  # as predict_proba, without a second estimate of the mix
     found: TaskComparison = compare_tasks(test.labels, tasks, before, after, n_bins=n_bins)
     return {
         **{m: float(getattr(found, m)) for m in ("average_ece", "delta_last_ece", "max_delta_ece")},
@@ -172,7 +177,7 @@ def measures(step: Step, method: Method, n_bins: int, before: FloatArray) -> dic
 
 
 def distances(step: Step) -> dict[str, list[float]]:
-    """Distances and temperatures of the old classes by two metrics: other d, the same T(d)."""
+    """Distances and temperatures of the old classes for two metrics."""
     found: dict[str, list[float]] = {}
     for metric in ("cosine", "euclidean"):
         calibrator = Method("", "calibration_buffer", lambda m=metric: DATS(metric=m)).fit(step)

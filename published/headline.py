@@ -1,4 +1,4 @@
-"""The README's figure and table: ECE of every task by method, on real images."""
+"""Figure and table of the README: ECE of every task by method on real images."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+BEGIN = "<!-- results:begin -->"
+END = "<!-- results:end -->"
 SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc")
 REAL = ("bloodcell-slim", "skinlesions-slim")
 
 
 def chosen(runs: Sequence[Published]) -> list[Published]:
-    """Real images with the paper's network where they are stored, else what there is."""
+    """Runs on real images with the network of the paper if they are stored, otherwise all runs."""
     return [run for run in runs if run.name in REAL] or list(runs)
 
 
 def name_of(run: Published) -> str:
-    """The dataset alone: the network is the same."""
+    """The dataset; the network is the same for all."""
     return run.expected.dataset
 
 
 def draw_headline(runs: Sequence[Published]) -> Figure:
-    """ECE of each task by method: a dot a task, the last one filled, the line from the best to the worst."""
+    """ECE of each task by method: one dot per task, the last one filled, and a line from best to worst."""
     drawn, panels = new_figure(0.55 + 1.65 * len(runs), rows=len(runs))
     for axes, run in zip(panels, runs, strict=True):
         _draw_methods(axes, run)
@@ -79,7 +80,7 @@ def _draw_methods(axes: Axes, run: Published) -> None:
 
 
 def ece(run: Published, method: str, task: int) -> Spread:
-    """ECE of one task after the last."""
+    """ECE of one task after the last task."""
     value = run.results.of_task(method, "ece", task)
     assert value is not None
     return value
@@ -88,10 +89,10 @@ def ece(run: Published, method: str, task: int) -> Spread:
 def headline_plot(runs: Sequence[Published]) -> Plot:
     """The figure for the README."""
     shown = chosen(runs)
-    return Plot("headline", "", say_headline(shown), lambda: draw_headline(shown))
+    return Plot("headline", "", headline_alt_text(shown), lambda: draw_headline(shown))
 
 
-def say_headline(runs: Sequence[Published]) -> str:
+def headline_alt_text(runs: Sequence[Published]) -> str:
     """ECE of the worst and of the last task, by method."""
     parts = []
     for run in runs:
@@ -106,7 +107,8 @@ def say_headline(runs: Sequence[Published]) -> str:
 
 def headline_table(runs: Sequence[Published]) -> str:
     """Average ECE and worst-case change of each run shown, the best of each column in bold."""
-    columns, rows = [AVERAGE_ECE, MAX_DELTA] * len(runs), []
+    columns = [AVERAGE_ECE, MAX_DELTA] * len(runs)
+    rows = []
     for method in SHOWN:
         cells: list[Cell] = []
         for run in runs:
@@ -134,19 +136,20 @@ def headline_table(runs: Sequence[Published]) -> str:
 
 
 def readme_block(runs: Sequence[Published]) -> str:
-    """What stands between the markers."""
+    """The text between the markers."""
     shown = chosen(runs)
     seeds = ", ".join(f"{name_of(run)} {len(run.results.seeds)}" for run in shown)
     bounds = [f"{name_of(run)}: {note}" for run in shown if (note := bound_note(run.results, SHOWN))]
     return lines(
         BEGIN,
-        f"![{say_headline(shown)}](docs/images/headline.svg)",
+        f"![{headline_alt_text(shown)}](docs/images/headline.svg)",
         headline_table(shown),
         *bounds,
-        f"Mean ± standard deviation over seeds ({seeds}), {shown[0].expected.network}, after the last task; a batch is one "
-        "task's test set. The worst task's change is the largest rise in ECE of any task: above zero, calibration harmed "
-        "it. The noise floor is what a perfectly calibrated model would show on so few rows. `make results` computes all of it "
-        "from outputs stored in [results](results/README.md); [every number, and which claims of the paper hold](docs/results/index.md).",
+        f"Mean ± standard deviation over seeds ({seeds}), {shown[0].expected.network}, after the last task; a batch is the "
+        "test set of one task. The worst task's change is the largest increase of the ECE of any task; a positive value means "
+        "that calibration made a task worse. The noise floor is the expected ECE of a perfectly calibrated model on the same "
+        "number of rows. `make results` computes these values from outputs stored in [results](results/README.md). "
+        "[All results and the claims of the paper](docs/results/index.md).",
         END,
     )
 
@@ -155,5 +158,5 @@ def with_block(readme: str, block: str) -> str:
     """The README with the block between its markers."""
     found = re.subn(f"{BEGIN}.*?{END}", lambda _: block.strip(), readme, flags=re.DOTALL)
     if found[1] != 1:
-        raise ValueError(f"README.md must hold {BEGIN} and {END} once; it holds {found[1]}")
+        raise ValueError(f"README.md must contain {BEGIN} and {END} once; it contains {found[1]}")
     return found[0]

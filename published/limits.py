@@ -1,4 +1,4 @@
-"""Where DATS as published falls short, measured, with ARC beside it."""
+"""Measured limits of DATS, with RC and ARC for comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIDES = {"rc": "RC", "dats_no_prior": "DATS without prior", "dats": "DATS", "arc
 
 
 def few_value(run: Published, method: str, rows: int, measure: str = "average_ece") -> Spread | None:
-    """Mean and std over seeds, each seed the mean of its draws."""
+    """Mean and std over seeds; the value of a seed is the mean over draws."""
     by_seed = [
         np.mean([r[measure] for r in extra["few_rows"] if (r["method"], r["rows"]) == (method, rows)])
         for extra in run.extras
@@ -42,18 +42,18 @@ def few_value(run: Published, method: str, rows: int, measure: str = "average_ec
 
 
 def few_table(run: Published) -> str:
-    """Average ECE and maxΔECE by rows a class."""
+    """Average ECE and maxΔECE by rows per class."""
     rows = []
     for count in ROWS_A_CLASS:
         average = [cell(PERCENT, few_value(run, m, count)).text for m in COMPARED]
         worst = [cell(POINTS, few_value(run, m, count, "max_delta_ece")).text for m in COMPARED]
         rows.append([str(count), *average, *worst])
-    heading = ["Rows a class", *(f"{n}, average ECE (%)" for n in COMPARED.values())]
+    heading = ["Rows per class", *(f"{n}, average ECE (%)" for n in COMPARED.values())]
     return grid([*heading, *(f"{n}, maxΔECE" for n in COMPARED.values())], rows)
 
 
 def draw_few(runs: Runs) -> Figure:
-    """Average ECE against calibration rows a class, a panel a run."""
+    """Average ECE against calibration rows per class, one panel per run."""
     drawn, panels = new_figure(1.75 * len(runs) + 0.7, rows=len(runs), sharex=True)
     for axes, run in zip(panels, runs, strict=True):
         for method, label in COMPARED.items():
@@ -73,7 +73,7 @@ def draw_few(runs: Runs) -> Figure:
         axes.set_ylim(bottom=0)
         axes.set_title(run.title)
         axes.grid(axis="y")
-    panels[-1].set_xlabel("Calibration rows a class, at most")
+    panels[-1].set_xlabel("Calibration rows per class, at most")
     drawn.supylabel("Average ECE (%)", fontsize=9.5)
     drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return drawn
@@ -83,19 +83,19 @@ def draw_few(runs: Runs) -> Figure:
 
 
 def correct_values(run: Published, method: str, side: str, measure: str) -> Spread | None:
-    """Of the seeds in which every class keeps a row."""
+    """Mean and std over the seeds in which every class has a row left."""
     found = [e["all_correct"]["methods"] for e in run.extras]
     return spread([methods[method][side][measure] for methods in found if methods])
 
 
 def correct_table(run: Published) -> str:
-    """The last task's temperature and ΔLECE before and after the wrong current rows are left out."""
+    """Temperature of the last task and ΔLECE, with and without the wrong rows of the current task."""
     counts = [e["all_correct"]["left_out"] for e in run.extras]
     usable = sum(bool(e["all_correct"]["methods"]) for e in run.extras)
     if not usable:
         return (
-            f"Left out would be {_range(counts)} rows, and with them all rows of a class: nothing to fit, so this run "
-            "has no line."
+            f"The wrong rows ({_range(counts)}) include all rows of a class, so the methods cannot be fitted without them; "
+            "this run has no table."
         )
     rows = []
     for method, label in SIDES.items():
@@ -105,18 +105,25 @@ def correct_table(run: Published) -> str:
                 cell(column, correct_values(run, method, side, measure)).text for side in ("before", "after")
             ]
         rows.append([label, *cells])
-    heading = ["Method", "T of the last task, as run", "all correct", "ΔLECE (points), as run", "all correct"]
+    heading = [
+        "Method",
+        "T of the last task, all rows",
+        "correct rows",
+        "ΔLECE (points), all rows",
+        "correct rows",
+    ]
     of = f"{usable} of {len(run.extras)} seeds"
-    return lines(f"Wrong current rows left out: {_range(counts)} a seed; {of}.", grid(heading, rows))
+    return lines(f"Wrong rows of the current task: {_range(counts)} per seed; {of}.", grid(heading, rows))
 
 
 def _range(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
+    low = min(counts)
+    high = max(counts)
     return str(low) if low == high else f"{low} to {high}"
 
 
 def draw_correct(runs: Runs) -> Figure | None:
-    """Temperature of the last task, as run and with an all-correct current task."""
+    """Temperature of the last task, with and without the wrong rows of the current task."""
     shown = [run for run in runs if correct_values(run, "dats", "after", "last_temperature")]
     if not shown:
         return None
@@ -137,7 +144,7 @@ def draw_correct(runs: Runs) -> Figure | None:
         axes.axvline(0.05, color=MUTED, linewidth=0.8, linestyle=":")
         axes.set_title(run.title)
         axes.grid(axis="x")
-    panels[-1].set_xlabel("T of the last task: hollow as run, filled all correct")
+    panels[-1].set_xlabel("T of the last task: hollow all rows, filled correct rows")
     return drawn
 
 
@@ -145,7 +152,7 @@ def draw_correct(runs: Runs) -> Figure | None:
 
 
 def mixed_table(run: Published) -> str:
-    """Average ECE of RC, DATS and ARC when batches hold one task or shuffled ones."""
+    """ECE of RC, DATS and ARC for batches of one task and of shuffled tasks."""
     rows = [
         [name, *(cell(PERCENT, arrival_value(run.results, m, way, e)).text for e in ECES for m in COMPARED)]
         for way, name in zip(MIXED, MIXED_NAMES, strict=True)
@@ -154,7 +161,7 @@ def mixed_table(run: Published) -> str:
 
 
 def draw_mixed(runs: Runs) -> Figure:
-    """Average ECE when batches hold one task or shuffled ones."""
+    """Average ECE for batches of one task and of shuffled tasks."""
     drawn, panels = new_figure(1.6 * len(runs) + 0.7, rows=len(runs), sharex=True)
     for axes, run in zip(panels, runs, strict=True):
         for method, label in COMPARED.items():
@@ -180,7 +187,7 @@ def draw_mixed(runs: Runs) -> Figure:
 
 
 def distance_values(runs: Runs, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """A value of every old class of every seed by both metrics."""
+    """A value of every old class of every seed for both metrics."""
     found = [
         np.concatenate([e["distances"][f"{metric}_{what}"] for run in runs for e in run.extras])
         for metric in ("cosine", "euclidean")
@@ -189,12 +196,13 @@ def distance_values(runs: Runs, what: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def distance_words(run: Published) -> str:
-    """How far apart distances and temperatures of the two metrics are."""
+    """Largest differences of distances and temperatures between the two metrics."""
     d, t = (distance_values([run], what) for what in ("distance", "temperature"))
-    apart, factor = np.abs(d[0] - d[1]).max(), np.abs(np.log(t[0] / t[1])).max()
+    apart = np.abs(d[0] - d[1]).max()
+    factor = np.abs(np.log(t[0] / t[1])).max()
     fixed = int(np.sum((d[0] == 0) != (d[1] == 0)))
-    said = f"; {fixed} classes have d = 0 by one metric alone, which fixes their T at T_base" if fixed else ""
-    percent = 100 * np.expm1(factor) if factor > 1e-9 else 0.0  # below that it is rounding
+    said = f"; {fixed} classes have d = 0 for one metric only, which sets their T to T_base" if fixed else ""
+    percent = 100 * np.expm1(factor) if factor > 1e-9 else 0.0  # smaller values are rounding errors
     return (
         f"- {run.title}: d differs by up to {number(float(apart))}, T(d_c) by up to {percent:.2g} %, "
         f"{len(d[0])} classes{said}"
@@ -202,7 +210,7 @@ def distance_words(run: Published) -> str:
 
 
 def draw_distance(runs: Runs) -> Figure:
-    """Distances and class temperatures by two metrics: scattered, and on the diagonal."""
+    """Distances and class temperatures for two metrics."""
     drawn, (left, right) = new_figure(2.75, columns=2)
     for axes, what, title in (
         (left, "distance", "Distance d_c"),
@@ -225,38 +233,40 @@ def draw_distance(runs: Runs) -> Figure:
 
 def limit_plots(runs: Runs) -> list[Plot]:
     """The figures of the page."""
-    few = f"Average ECE against the calibration rows of each class; mean and standard deviation over seeds, {DRAWS} draws each."
-    correct = "Temperature of the last task as run, and after the wrong current rows were left out of the calibration buffer. The dotted line is the least temperature allowed."
-    mixed = "Average ECE when a batch is one task's test set, as in the paper, or a shuffle of all tasks."
-    distance = "Every old class of every seed: its distance and its temperature, by cosine and by Euclidean distance."
+    few = f"Average ECE against the number of calibration rows per class; mean and standard deviation over seeds with {DRAWS} draws each."
+    correct = "Temperature of the last task with all rows of the calibration buffer and without the wrong rows of the current task. The dotted line is the lower bound of the temperature."
+    mixed = "Average ECE if a batch is the test set of one task, as in the paper, or contains shuffled rows of all tasks."
+    distance = (
+        "Distance and temperature of every old class of every seed, with cosine and with Euclidean distance."
+    )
     plots = [
-        Plot("few_rows", few, say_few(runs), lambda: draw_few(runs)),
-        Plot("mixed", mixed, say_mixed(runs), lambda: draw_mixed(runs)),
+        Plot("few_rows", few, few_rows_alt_text(runs), lambda: draw_few(runs)),
+        Plot("mixed", mixed, mixed_alt_text(runs), lambda: draw_mixed(runs)),
         Plot(
             "distances",
             distance,
-            "Distances scatter between the metrics; temperatures lie on the diagonal.",
+            "Distances differ between the metrics; temperatures lie on the diagonal.",
             lambda: draw_distance(runs),
         ),
     ]
     if any(correct_values(run, "dats", "after", "last_temperature") for run in runs):
-        plots.insert(1, Plot("all_correct", correct, say_correct(runs), lambda: draw_correct(runs)))
+        plots.insert(1, Plot("all_correct", correct, all_correct_alt_text(runs), lambda: draw_correct(runs)))
     return plots
 
 
-def say_few(runs: Runs) -> str:
-    """Average ECE at the fewest rows."""
+def few_rows_alt_text(runs: Runs) -> str:
+    """Alt text: average ECE with the fewest rows."""
     least = ROWS_A_CLASS[0]
     parts = []
     for run in runs:
         found = {label: few_value(run, m, least) for m, label in COMPARED.items()}
         values = ", ".join(f"{label} {number(100 * v.mean, 1)} %" for label, v in found.items() if v)
         parts.append(f"{run.title}: {values}")
-    return f"Average ECE at {least} rows a class. {'; '.join(parts)}."
+    return f"Average ECE with {least} rows per class. {'; '.join(parts)}."
 
 
-def say_correct(runs: Runs) -> str:
-    """Temperatures of the last task, as run and all correct."""
+def all_correct_alt_text(runs: Runs) -> str:
+    """Alt text: temperature of the last task with all rows and with correct rows."""
     parts = []
     for run in runs:
         for method, label in SIDES.items():
@@ -266,8 +276,8 @@ def say_correct(runs: Runs) -> str:
     return f"Temperature of the last task. {'; '.join(parts)}."
 
 
-def say_mixed(runs: Runs) -> str:
-    """Average ECE in shuffled batches of 32."""
+def mixed_alt_text(runs: Runs) -> str:
+    """Alt text: average ECE in shuffled batches of 32."""
     parts = []
     for run in runs:
         found = {label: arrival_value(run.results, m, ("mixed", 32)) for m, label in COMPARED.items()}
@@ -277,7 +287,7 @@ def say_mixed(runs: Runs) -> str:
 
 
 def limits_data(run: Published) -> dict[str, Any]:
-    """The numbers behind the page, of one run."""
+    """Data of the page for one run."""
     return {
         "few_rows": {m: [_pair(few_value(run, m, n)) for n in ROWS_A_CLASS] for m in COMPARED},
         "all_correct": {
@@ -294,7 +304,7 @@ def _pair(value: Spread | None) -> list[float] | None:
 
 
 def run_blocks(run: Published) -> dict[str, str]:
-    """What the page says about one run, by section."""
+    """Text of one run for each section."""
     return {
         "few_rows": lines(f"### Few rows: {run.title}", few_table(run)),
         "all_correct": lines(f"### All correct: {run.title}", correct_table(run)),
@@ -304,36 +314,37 @@ def run_blocks(run: Published) -> dict[str, str]:
 
 
 TEXTS = {
-    "few_rows": """## Few calibration rows a class
+    "few_rows": """## Few calibration rows per class
 
-DATS has a weight for each old class, fitted on that class's rows alone. With few rows the weights are noise, and the batch's temperature
-is the mean of a few of them. Calibration buffers of so many rows a class were drawn anew from the validation rows (all a class
-has, where it has fewer). RC pools all rows into one number; ARC pools them by the batch's estimated mix of classes.""",
-    "all_correct": """## A current task without an error
+DATS has a weight for each old class, fitted on the rows of that class only. With few rows the weights are noisy, and so is the
+temperature of a batch, a mean over few classes. The calibration buffers of this table were drawn from the validation rows with the
+given number of rows per class (all rows of a class that has fewer). RC uses all rows for one temperature; ARC uses all rows with weights
+given by the estimated class mix of the batch.""",
+    "all_correct": """## A current task without errors
 
-T_base is held by the rows of the current classes alone, whose weights are zero. Where all of them are classified correctly, Brier
-score only asks for more confidence: T_base runs to the least temperature allowed, and a batch whose retained classes are current gets it.
-equable's DATS has a weak prior against that (`prior_strength = 0.1`, a tenth of a row); the paper has none. Here the wrong
-current rows of the calibration buffer were left out, which is what a lucky draw or an easy task does.""",
+Only the rows of the current classes, whose weights are zero, determine T_base. If all of them are classified correctly, a lower
+temperature always lowers the Brier score, so T_base goes to its lower bound, and with it the temperature of batches of the current task.
+DATS in equable has a weak prior against this (`prior_strength = 0.1`, a tenth of a row); the paper has none. For this table the wrong
+rows of the current task were removed from the calibration buffer, as can happen by chance or with an easy task.""",
     "mixed": """## Mixed batches
 
-The paper hands over one task's whole test set as a batch. In shuffled batches the retained classes come from all tasks, and one
-temperature must serve them all. The mix that ARC estimates is then near the calibration buffer's, and its temperature near that of RC.""",
-    "distances": """## The size of d plays no part in the fit
+In the paper a batch is the test set of one task. In shuffled batches the retained classes come from all tasks, and all rows have one
+temperature. The class mix that ARC estimates is then close to that of the calibration buffer, and its temperature close to that of RC.""",
+    "distances": """## The size of the distances has no effect on the fit
 
-T(d_c) = w_c·d_c + T_base with a w_c of its own for each class: whatever d_c is, w_c makes up for it. Only d_c = 0 matters, which
-takes a class's freedom away. So DATS learns a temperature for each class, and the distance to the current task, after which it is
-named, decides nothing at fit time. Measured by fitting with cosine and with Euclidean distance on the same rows:""",
+T(d_c) = w_c·d_c + T_base has one w_c per class, so the fit of w_c compensates any d_c > 0. Only d_c = 0 matters, because it sets the
+temperature of the class to T_base. DATS therefore learns one temperature per class, and the size of the distance to the current task has no
+effect on the fit. The differences between fits with cosine and with Euclidean distance on the same rows are:""",
 }
 
-INTRODUCTION = """# Where DATS as published falls short
+INTRODUCTION = """# Limits of DATS
 
-Four limits of the method, each measured on the [stored runs](index.md), with ARC, equable's own method, beside it. RC is what both
-must beat; ARC does not win everywhere, and the tables say where. How ARC works: [ARC](../methods/arc.md)."""
+This page measures four limits of the method on the [stored runs](index.md), with RC as baseline and [ARC](../methods/arc.md), equable's
+own method, for comparison. ARC is not better in every case."""
 
 
 def limits_page(runs: Runs) -> str:
-    """The page of DATS' limits."""
+    """The page on the limits of DATS."""
     figures = {p.name: figure(f"figures/{p.name}.svg", p.alt, p.caption) for p in limit_plots(runs)}
     blocks = [run_blocks(run) for run in runs]
     parts = [INTRODUCTION]

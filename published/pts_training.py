@@ -1,8 +1,8 @@
-"""Train PTS as its authors do and compare it with ours on the same stored rows.
+"""Train PTS with the optimiser of its authors and compare it with that of equable on the same stored rows.
 
-``python -m published.pts_training RUN …`` takes seed 0 of each stored run. Tomani et al. 2022: Adam with
-learning rate 5e-5, batches of 1,000, 100,000 steps, two minutes a run on an idle core. It prints average
-ECE and NLL on the test rows and the Brier score on the calibration rows.
+``python -m published.pts_training RUN …`` uses seed 0 of each stored run. Tomani et al. 2022 use Adam with
+learning rate 5e-5, batches of 1,000 and 100,000 steps: two minutes per run on an idle core. The command prints
+average ECE and NLL on the test rows and the Brier score on the calibration rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from equable.benchmark.task_outputs import load_step
 from equable.outputs import Outputs
 
 RESULTS = Path(__file__).parents[1] / "results"
-STEPS, BATCH, RATE = 100_000, 1000, 5e-5
+STEPS = 100_000
+BATCH = 1000
+RATE = 5e-5
 
 
 def largest(logits: Tensor) -> Tensor:
@@ -28,7 +30,7 @@ def largest(logits: Tensor) -> Tensor:
 
 
 def train(rows: Outputs) -> nn.Module:
-    """The authors' network and optimiser on these rows."""
+    """Train the network of the authors with their optimiser."""
     z = torch.from_numpy(rows.logits.astype(np.float64))
     truth = nn.functional.one_hot(torch.from_numpy(rows.labels), z.shape[1]).double()
     torch.manual_seed(0)
@@ -49,7 +51,7 @@ def train(rows: Outputs) -> nn.Module:
 
 
 def probabilities(network: nn.Module, logits: np.ndarray) -> np.ndarray:
-    """Softmax of the logits divided by the network's temperature."""
+    """Softmax of the logits divided by the temperature of the network."""
     z = torch.from_numpy(logits.astype(np.float64))
     with torch.no_grad():
         temperature = network(largest(z)).abs().clamp(0.05, 100)
@@ -57,7 +59,7 @@ def probabilities(network: nn.Module, logits: np.ndarray) -> np.ndarray:
 
 
 def report(name: str, test: Outputs, p: np.ndarray, brier: float) -> str:
-    """Average ECE and NLL over tasks, as the tables have them."""
+    """Average ECE and NLL over tasks."""
     found = equable.metrics.compare_tasks(test.labels, test.tasks, p, p)
     return f"{name:6} average ECE {100 * found.average_ece:5.1f} %, NLL {found.nll:.2f}, Brier {brier:.4f}"
 
@@ -71,7 +73,8 @@ def main(words: list[str] | None = None) -> None:
         step = load_step(folder)
         rows = step.current
         assert rows.labels is not None
-        theirs, ours = train(rows), equable.load(folder / "pts.safetensors")
+        theirs = train(rows)
+        ours = equable.load(folder / "pts.safetensors")
         found = {
             "Adam": (probabilities(theirs, step.test.logits), probabilities(theirs, rows.logits)),
             "ours": (ours.predict_proba(step.test.logits), ours.predict_proba(rows.logits)),

@@ -1,6 +1,6 @@
-"""Compute docs/results, the README's numbers and its figure from results/: ``make results``.
+"""Compute docs/results and the results block and figure of the README from results/: ``make results``.
 
-``--check`` writes nothing: it says which files would change. ``--build FOLDER`` keeps what was computed.
+``--check`` writes nothing and lists the files that would change. ``--build FOLDER`` keeps the computed runs.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from published.runs import ROOT, Published, compute, load
 
 PAGES = "docs/results"
 HEADLINE = "docs/images/headline.svg"
-#: By how much numbers of a file may differ and still say the same: values, and points of a drawing.
+#: Tolerated differences of numbers in a file: values of JSON, coordinates of SVG.
 TOLERANCES = {".json": 1e-5, ".svg": 1e-3}
-NUMBER = re.compile(rb"(?<![#\w])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")  # no colour
+NUMBER = re.compile(rb"(?<![#\w])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")  # not a colour
 MADE_NAME = re.compile(rb"\b[a-z][0-9a-f]{10}\b")
 
 
 def data_text(value: Any) -> bytes:
-    """Numbers as JSON, one line a figure."""
+    """JSON with one line per key."""
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(part)}" for key, part in value.items())
     return f"{{\n{lines}\n}}\n".encode()
 
 
 def run_files(run: Published) -> dict[str, bytes]:
-    """Page and numbers of one run, its figures left out."""
+    """Page and data of one run, without figures."""
     data = figure_data(run) | {"limits": limits_data(run)}
     return {
         f"{PAGES}/{run.name}.md": run_page(run).encode(),
@@ -52,7 +52,7 @@ def run_files(run: Published) -> dict[str, bytes]:
 
 
 def common_files(runs: Sequence[Published]) -> dict[str, bytes]:
-    """Pages of all runs together and the README."""
+    """Pages for all runs, and the README."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     return {
         f"{PAGES}/index.md": index_page(runs).encode(),
@@ -64,7 +64,7 @@ def common_files(runs: Sequence[Published]) -> dict[str, bytes]:
 
 
 def figures(runs: Sequence[Published], name: str) -> dict[str, Plot]:
-    """Path in the project → figure, of one run, or of all together if `name` is empty."""
+    """Path in the project → figure, of one run, or of all runs if `name` is empty."""
     if name:
         (run,) = (run for run in runs if run.name == name)
         return {f"{PAGES}/figures/{name}/{plot.name}.svg": plot for plot in plots_of(run)}
@@ -73,7 +73,7 @@ def figures(runs: Sequence[Published], name: str) -> dict[str, Plot]:
 
 
 def draw(build: Path, names: tuple[str, ...], unit: tuple[str, str]) -> bytes:
-    """One figure of `figures`, in a process of its own: (name of the run, path)."""
+    """Render one figure in a subprocess; `unit` is (name of the run, path)."""
     name, path = unit
     return render(figures(_loaded(build, (name,) if name else names), name)[path], "svg")
 
@@ -84,10 +84,10 @@ def _loaded(build: Path, names: tuple[str, ...]) -> list[Published]:
 
 
 def all_files(results: Path, build: Path) -> dict[str, bytes]:
-    """Path in the project → content, of everything that is published."""
+    """Path in the project → content of every published file."""
     runs = compute(results, build)
     if not runs:
-        raise SystemExit(f"{results} holds no run; python -m published.store RUN NAME keeps one")
+        raise SystemExit(f"{results} contains no run; python -m published.store RUN NAME stores one")
     names = tuple(run.name for run in runs)
     files = common_files(runs)
     for run in runs:
@@ -99,7 +99,7 @@ def all_files(results: Path, build: Path) -> dict[str, bytes]:
 
 
 def outdated(files: dict[str, bytes], root: Path) -> list[str]:
-    """Files that differ from these or should not be there."""
+    """Paths of files that differ from these, or that are not among them."""
     differing = [
         p
         for p, data in files.items()
@@ -110,11 +110,10 @@ def outdated(files: dict[str, bytes], root: Path) -> list[str]:
 
 
 def alike(path: str, one: bytes, other: bytes) -> bool:
-    """Whether two versions of a file say the same.
+    """Whether two versions of a file are equal up to the tolerance of its type.
 
-    Printed digits are compared as they are. Where processors round in other ways, searches stop a little
-    elsewhere: the numbers behind figures move by up to 3e-6, and so do figures, and the names that matplotlib
-    makes of their numbers.
+    Text must be identical. Processors round differently, so data and figures can differ by up to 3e-6, and
+    with them the ids that matplotlib computes from its content.
     """
     tolerance = TOLERANCES.get(Path(path).suffix)
     if one == other or tolerance is None:
@@ -127,7 +126,7 @@ def alike(path: str, one: bytes, other: bytes) -> bool:
 
 
 def _numbered(data: bytes) -> bytes:
-    """The same with the names that matplotlib makes replaced by letters, in the order they appear."""
+    """Replace the ids of matplotlib by numbered ones, in the order of appearance."""
     places: dict[bytes, int] = {}
     return MADE_NAME.sub(lambda found: b"n" * (1 + places.setdefault(found.group(), len(places))), data)
 
@@ -137,13 +136,14 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--build", type=Path)
     parser.add_argument("--results", type=Path, default=ROOT / "results", help=argparse.SUPPRESS)
-    given, start = parser.parse_args(words), time.perf_counter()
+    given = parser.parse_args(words)
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as temporary:
         files = all_files(given.results, given.build or Path(temporary))
     changed = outdated(files, ROOT)
     print(f"{len(files)} files computed in {time.perf_counter() - start:.0f} s, {len(changed)} changed")
     if given.check:
-        sys.exit("\n".join(["these differ from what is stored:", *changed]) if changed else 0)
+        sys.exit("\n".join(["files that differ from the stored ones:", *changed]) if changed else 0)
     for path in changed:
         if path in files:
             write_bytes(ROOT / path, files[path])

@@ -1,4 +1,4 @@
-"""The page of one run, its figures, and the numbers behind them."""
+"""The page of one run, its figures and their data."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ FIGURES = (
     *("regimes", "referral"),
 )
 RELIABILITY = ("dats", "arc")
-STEADY, UNSTEADY = ("uncalibrated", "rc", "tcil", "dats", "arc"), ("pts", "lascal")
+STEADY = ("uncalibrated", "rc", "tcil", "dats", "arc")
+UNSTEADY = ("pts", "lascal")
 REFITTED = (
-    "T-CIL: the network of this run is gone. Its replay memory was perturbed by a search with exact inner fits; the "
-    "last temperature is fitted again on those rows by the authors' SGD."
+    "T-CIL: the network of this run is not available any more. Its replay memory was perturbed by a search with exact "
+    "fits; the last temperature is fitted on those rows by the SGD of the authors."
 )
 DRAWN_REFERRAL = ("uncalibrated", "rc", "dats", "arc")
 
 
 def plots_of(run: Published) -> list[Plot]:
-    """The figures of the page; ablations and runtime have tables."""
+    """The figures of the page; ablations and runtime are tables."""
     wanted = [*FIGURES, *(f"reliability_{method}" for method in RELIABILITY)]
     return [plot for plot in build_plots(run.results) if plot.name in wanted]
 
 
 def run_page(run: Published) -> str:
-    """Everything about one run."""
+    """The page of one run."""
     tables = {table.name: table for table in build_tables(run.results)}
     figures = {
         plot.name: figure(f"figures/{run.name}/{plot.name}.svg", plot.alt, plot.caption)
@@ -68,7 +69,7 @@ def run_page(run: Published) -> str:
         "## After the last task",
         shown("main", "intervals"),
         beside_the_paper(run),
-        "## Why one temperature is not enough",
+        "## Temperatures",
         drawn("confidence", "ideal_temperature", "learned_temperature"),
         "## Task by task",
         drawn("worst_change"),
@@ -83,13 +84,13 @@ def run_page(run: Published) -> str:
         " ".join(referral_words(run.results)),
         drawn("referral"),
         shown("referral"),
-        "## What ARC believed",
+        "## ARC's estimates",
         shown("beliefs"),
         "## Ablations of DATS",
         shown(*ablations),
         _ablation_intervals(run),
         "## Runtime",
-        "As measured when the run was made, on cores shared with other work: read ratios rather than seconds.",
+        "Measured during the run on cores shared with other programs; ratios are more reliable than seconds.",
         runtime(run),
         "## Settings",
         _settings(run),
@@ -97,7 +98,7 @@ def run_page(run: Published) -> str:
 
 
 def _ablation_intervals(run: Published) -> str:
-    """What each setting changes against DATS as it was used, with intervals."""
+    """Change of each setting against DATS with the settings of the run, with intervals."""
     rows = []
     for name in ablation_names(run.results):
         for setting in settings_of(run, name):
@@ -107,7 +108,7 @@ def _ablation_intervals(run: Published) -> str:
             rows.append([ablation_title(name), setting_name(setting), text])
     floor = run.results.floor()
     return lines(
-        "### Against DATS as it was used",
+        "### Change against DATS with the settings of the run",
         "Change of the average ECE, 95 % intervals of Student's t over seeds"
         + (f"; the noise floor of the average ECE is {100 * floor.mean:.2f} %." if floor else "."),
         words(("Ablation", "Setting", "Change"), rows),
@@ -118,11 +119,11 @@ def _introduction(run: Published) -> str:
     seeds = ", ".join(map(str, run.results.seeds))
     missing = run.expected.seeds - len(run.results.seeds)
     words = f"Part of the [results](index.md). Seeds {seeds}"
-    words += f" ({missing} more to come)" if missing > 0 else ""
+    words += f" ({missing} missing)" if missing > 0 else ""
     words = (
-        f"{words}. Computed from outputs stored in float16. Against the run itself that moved the average ECE of "
-        f"RC, DATS, ARC and, where it was not fitted anew, T-CIL by at most {100 * run.moved(STEADY):.2f} points, "
-        f"that of PTS and LaSCal, which depend on single rows, by up to {100 * run.moved(UNSTEADY):.2f}."
+        f"{words}. Computed from outputs stored in float16. This rounding changes the average ECE of RC, DATS, ARC and, "
+        f"unless it is fitted again, T-CIL by at most {100 * run.moved(STEADY):.2f} points, and that of PTS and LaSCal, "
+        f"which depend on single rows, by at most {100 * run.moved(UNSTEADY):.2f} points."
     )
     return f"{words} {REFITTED}" if run.name in TCIL_REFITTED else words
 
@@ -148,11 +149,11 @@ def _plain(value: Any) -> str:
     return PurePosixPath(value).name if isinstance(value, str) else str(value)
 
 
-# The numbers behind the figures ------------------------------------------------------------------------
+# Data of the figures ------------------------------------------------------------------------
 
 
 def figure_data(run: Published) -> dict[str, Any]:
-    """What the figures of a run are drawn from, in fractions, nats and seconds."""
+    """Data of the figures of a run, in fractions, nats and seconds."""
     results = run.results
     tasks = range(results.last_task + 1)
     return {

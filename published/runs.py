@@ -1,4 +1,4 @@
-"""The runs that are published, and their results computed anew from what ``results/`` holds."""
+"""The published runs and their results, computed from ``results/``."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from equable.reports.results import Results, load_results
 from published.extras import extra_record
 from published.store import PTS, SECONDS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 class Expected(NamedTuple):
-    """A run that belongs to the published ones: which, with how many seeds, and whose of the paper's."""
+    """A published run: dataset, network, number of seeds, and the matching preset of the paper."""
 
     dataset: str
     network: str
     seeds: int
     paper: str = ""
-    backbone: str = "slim_resnet18"  # with which the paper prints numbers
+    backbone: str = "slim_resnet18"  # the backbone of the values in the paper
 
     @property
     def title(self) -> str:
@@ -45,11 +45,11 @@ class Expected(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The same for a list of runs."""
+        """Short form for lists of runs."""
         return f"{self.dataset.removesuffix(' (rebuilt)')} · {self.network}"
 
 
-#: Folder in ``results/`` → what it holds.
+#: Folder in ``results/`` → its run.
 RUNS = {
     "bloodcell-slim": Expected("BloodCell (rebuilt)", "SlimResNet18", 3, "bloodcell"),
     "bloodcell-resnet32": Expected("BloodCell (rebuilt)", "ResNet32", 3, "bloodcell"),
@@ -57,16 +57,16 @@ RUNS = {
     "skinlesions-resnet32": Expected("SkinLesions (rebuilt)", "ResNet32", 3, "skinlesions"),
     "digits": Expected("Digits", "SlimResNet18", 10),
 }
-#: Runs trained when T-CIL's temperatures were fitted exactly. Their networks are gone: the perturbed rows are
-#: those of that search, and the last temperature is fitted on them again by the authors' SGD.
+#: Runs from the time when the temperatures of T-CIL were fitted exactly. Their networks are not available: the
+#: perturbed rows are those of that search, and the last temperature is fitted on them by the SGD of the authors.
 TCIL_REFITTED = ("bloodcell-slim", "bloodcell-resnet32", "skinlesions-slim", "skinlesions-resnet32", "digits")
-#: Whose arrivals are measured, streams left out: all others would take longer than everything else.
+#: Methods whose arrivals are computed, without streams; the others would take too long.
 ARRIVING = ("uncalibrated", "rc", "tcil", "dats", "arc")
 
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """One run: its results, and what was measured besides, one record a seed."""
+    """One run: its results, and additional measurements with one record per seed."""
 
     name: str
     expected: Expected
@@ -80,7 +80,7 @@ class Published:
         return self.expected.title
 
     def moved(self, methods: Sequence[str]) -> float:
-        """The largest change of these methods' average ECE between the run itself and what is stored of it."""
+        """Largest change of the average ECE of these methods by the rounding to float16."""
         before = self.original["average_ece"]
         return max(
             abs(score.comparison["average_ece"] - before[method][str(score.seed)])
@@ -91,18 +91,18 @@ class Published:
 
     @property
     def beside_paper(self) -> Results:
-        """The results as those of the paper's preset, so that tables set its numbers beside them."""
+        """The results with the preset of the paper, so that tables include the values of the paper."""
         return replace(self.results, config={**self.results.config, "paper": self.expected.paper})
 
 
 def compute(results: Path, build: Path, names: Sequence[str] | None = None) -> list[Published]:
-    """Score, ablate and measure every stored run in `build`; `results` is only read."""
+    """Score, ablate and measure every stored run in `build`; `results` is not changed."""
     stored = [n for n in RUNS if (results / n / "config.toml").is_file() and (names is None or n in names)]
     units = []
     for name in stored:
         shutil.copytree(results / name, build / name, dirs_exist_ok=True)
         units += [(name, *step) for step in stored_steps(build / name)]
-    # the largest first: nobody waits for the last one
+    # the largest first, to balance the processes
     units.sort(key=lambda unit: -_bytes(build, unit))
     records: dict[str, list[dict[str, Any]]] = {name: [] for name in stored}
     for (name, _, _), made in run_local(partial(compute_step, build), units, jobs=cpu_count()):
@@ -126,17 +126,18 @@ def _bytes(build: Path, unit: tuple[str, int, int]) -> int:
 
 
 def compute_step(build: Path, unit: tuple[str, int, int]) -> list[dict[str, Any]]:
-    """Everything of one (run, seed); returns the records of its ablations."""
-    name, *step = unit
-    folder, (seed, task) = RunFolder(build / name), step
-    loaded, settings = load_step(folder.task(seed, task)), folder.config().score
+    """Compute one (run, seed) and return the records of its ablations."""
+    name, seed, task = unit
+    folder = RunFolder(build / name)
+    loaded = load_step(folder.task(seed, task))
+    settings = folder.config().score
     digest = outputs_digest(folder.task(seed, task))
     kept = KeptFit(**vars(METHODS["pts"]), path=folder.task(seed, task) / PTS)
     with one_thread():
         judge(set_exam(loaded, seed, settings, digest), "pts", kept).save(folder.score(seed, task, "pts"))
-    score_step(folder, (seed, task))  # all others
+    score_step(folder, (seed, task))  # all other methods
     with one_thread(), warnings.catch_warnings():
-        for expected in (EvidenceWarning, ConvergenceWarning):  # small batches and few rows, by design
+        for expected in (EvidenceWarning, ConvergenceWarning):  # small batches and few rows are intended
             warnings.simplefilter("ignore", expected)
         methods = {m: METHODS[m] for m in ARRIVING}
         records = list(measure(loaded, seed, settings.n_bins, 0, methods, stream=False))
@@ -149,7 +150,7 @@ def compute_step(build: Path, unit: tuple[str, int, int]) -> list[dict[str, Any]
 
 @dataclass(frozen=True)
 class KeptFit(Method):
-    """A method as it was fitted when its run was stored."""
+    """A method with the fit that was stored with its run."""
 
     path: Path = Path()
 
@@ -159,14 +160,14 @@ class KeptFit(Method):
 
 
 def write_ablations(folder: RunFolder, records: list[dict[str, Any]]) -> None:
-    """One file for each ablation, as ``equable ablate`` writes them."""
-    records = sorted(records, key=lambda record: int(record["seed"]))  # processes finish in any order
+    """Write one file for each ablation, as ``equable ablate`` does."""
+    records = sorted(records, key=lambda record: int(record["seed"]))  # subprocesses finish in any order
     for name in dict.fromkeys(record["ablation"] for record in records):
         write_json(folder.ablations / f"{name}.json", [r for r in records if r["ablation"] == name])
 
 
 def load(build: Path, name: str) -> Published:
-    """A run that was computed in `build`."""
+    """Load a run that was computed in `build`."""
     folder = build / name
     original = read_json(folder / SECONDS)
     seconds = {

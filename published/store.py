@@ -1,17 +1,17 @@
-"""Keep a finished run as a slim run folder: python -m published.store RUN [NAME].
+"""Store a finished run as a small run folder: python -m published.store RUN [NAME].
 
 ::
 
-    results/<name>/config.toml        settings, without any path of a machine
-                   settings.json      those that make the experiment, sealed
+    results/<name>/config.toml        settings without paths of a machine
+                   settings.json      settings that define the experiment, with digest
                    environment.json   versions and hardware
-                   seconds.json       what cannot be computed again: runtimes, and average ECE before the rounding
+                   seconds.json       runtimes, and average ECE before the rounding
                    seed-<s>/task-<T>/ the last task: validation.npz, test.npz, perturbed.npz, done.json,
-                                      and pts.safetensors, PTS as fitted on these rows
+                                      and pts.safetensors, the fit of PTS on these rows
 
-Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. There
-are neither images nor weights, nor the rows' places in a dataset. PTS is kept because its small network has no
-single best fit: where a processor rounds another way, another network comes of the same rows.
+Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. The
+folder contains no images, no weights and no row numbers of the dataset. The fit of PTS is stored because it has
+no unique optimum: another processor can give another network for the same rows.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from equable.outputs import Outputs
 from equable.reports.tables.costs import PARTS
 from equable.scenarios import ValidationSet
 
-RESULTS = Path(__file__).parents[2] / "results"
-#: What ``done.json`` keeps; each epoch's course stays with the run.
+RESULTS = Path(__file__).parents[1] / "results"
+#: Stored keys of ``done.json``; the values of the epochs are not stored.
 KEPT_FACTS = (
     *("task", "seed", "n_seen", "accuracy", "confidence", "best_epoch", "training_seconds"),
     *("scenario_hash", "forward", "tcil"),
@@ -47,14 +47,16 @@ PTS = "pts.safetensors"
 
 
 def store_run(source: Path, target: Path, seeds: list[int] | None = None) -> list[int]:
-    """Write the slim folder of every seed that is trained and scored to the end; returns those seeds."""
+    """Store every seed that is completely trained and scored, and return these seeds."""
     run = open_run(source)
     config = run.config()
     tasks = config.scenario.tasks
     last = (tasks if isinstance(tasks, int) else len(tasks)) - 1
     chosen = [s for s in (seeds or config.seeds) if _is_finished(run, s, last)]
     if not chosen:
-        raise ConfigError(f"{source} must hold a seed with {last + 1} finished tasks and scores; none is")
+        raise ConfigError(
+            f"{source} must contain a seed with {last + 1} finished tasks and scores; it has none"
+        )
     shutil.rmtree(target, ignore_errors=True)
     data = config.data.model_copy(update={"source": Path(config.data.source).name, "data_dir": ""})
     slim = config.model_copy(update={"data": data, "seeds": chosen, "methods": {}})
@@ -75,7 +77,7 @@ def _is_finished(run: RunFolder, seed: int, last: int) -> bool:
 
 
 def _original(run: RunFolder, seeds: list[int], last: int) -> dict[str, Any]:
-    """What cannot be computed again: seconds of every step in parts, and ECE before the rounding."""
+    """Seconds of every task in parts, and average ECE before the rounding."""
     found: dict[str, Any] = {"parts": list(PARTS), "seconds": {}, "average_ece": {}}
     for seed in seeds:
         for path in sorted(run.scores.glob(f"seed-{seed}_task-{last}_*.json")):
@@ -89,8 +91,8 @@ def _original(run: RunFolder, seeds: list[int], last: int) -> dict[str, Any]:
 
 
 def store_step(source: Path, target: Path) -> None:
-    """The outputs of one step in float16, compressed, and the facts about them."""
-    outputs_digest(source)  # refuses damaged files
+    """Store the outputs of one task in compressed float16, with their metadata."""
+    outputs_digest(source)  # raises an error for damaged files
     validation = ValidationSet.load(source / "validation.npz")
     kept_rows = ValidationSet(halved(validation.outputs), validation.in_calibration_buffer)
     kept_rows.save(target / "validation.npz", compress=True)
@@ -104,15 +106,15 @@ def store_step(source: Path, target: Path) -> None:
 
 
 def store_pts(target: Path) -> None:
-    """Fit PTS on the stored rows, as they are rounded, and keep it."""
+    """Fit PTS on the rounded rows and store it."""
     with one_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # tables tell it
+        warnings.simplefilter("ignore", ConvergenceWarning)  # tables mark it
         METHODS["pts"].fit(load_step(target)).save(target / PTS)
 
 
 def halved(outputs: Outputs) -> Outputs:
-    """The same rows with logits and features in float16; what would overflow is refused."""
-    with np.errstate(over="ignore"):  # told below, with a name
+    """The same rows with logits and features in float16; overflow raises an error."""
+    with np.errstate(over="ignore"):  # reported below with a name
         logits, features = (
             None if array is None else array.astype(np.float16)
             for array in (outputs.logits, outputs.features)
@@ -126,8 +128,8 @@ def halved(outputs: Outputs) -> Outputs:
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m published.store", description=__doc__)
     parser.add_argument("run", type=Path, help="a run folder")
-    parser.add_argument("name", nargs="?", help="the folder's name in results/; default: the run's")
-    parser.add_argument("--seeds", type=int, nargs="*", help="default: all that are finished")
+    parser.add_argument("name", nargs="?", help="name of the folder in results/; default: that of the run")
+    parser.add_argument("--seeds", type=int, nargs="*", help="default: all finished seeds")
     parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
     given = parser.parse_args(words)
     target = given.results / (given.name or given.run.resolve().name)

@@ -1,1 +1,1 @@
-"""Speed and accuracy, side by side with peers."""
+"""Speed and accuracy compared with other libraries."""

@@ -1,4 +1,4 @@
-"""Run benchmarks and store what they measured: ``make bench``, or ``make bench ONLY="ece growth"``."""
+"""Run benchmarks and store their results: ``make bench``, or ``make bench ONLY="ece growth"``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Import Avalanche, also where torchvision's compiled operators do not load.
+"""Import Avalanche, also if the compiled operators of torchvision do not load.
 
-Avalanche imports torchvision, whose wheels are built against one torch build each. With another (a CPU torch)
-the operators are missing and the import fails, although Avalanche needs none of them for tensors.
+Avalanche imports torchvision, whose wheels match one build of torch. With another build (CPU torch) the
+operators are missing and the import fails, although Avalanche does not need them for tensors.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import sys
 import warnings
 from typing import Any
 
-_declared: list[Any] = []  # a torch.library.Library lives as long as somebody holds it
+_declared: list[Any] = []  # a torch.library.Library is removed when it is garbage collected
 
 
 def import_avalanche() -> Any:
-    """The module `avalanche`; ImportError where it is not installed."""
+    """The module `avalanche`; raises ModuleNotFoundError if it is not installed."""
     if importlib.util.find_spec("avalanche") is None:
         raise ModuleNotFoundError("No module named 'avalanche'", name="avalanche")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Avalanche's own dependencies warn on import
+        warnings.simplefilter("ignore")  # dependencies of Avalanche warn on import
         try:
             importlib.import_module("torchvision")
         except RuntimeError:  # "operator torchvision::nms does not exist"

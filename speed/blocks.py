@@ -1,7 +1,7 @@
 """Logits larger than memory: 10⁷ × 100 float16 in a memory-mapped file, calibrated in blocks within 2 GB.
 
-The work runs in a process of its own whose address space beyond the two mapped files is limited, so that
-exceeding 2 GB is a MemoryError and not a number in a table; the peak of private memory is reported.
+The work runs in a subprocess with a limit on the address space beyond the two mapped files, so that using
+more than 2 GB raises a MemoryError. The private memory is reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-ROWS, CLASSES = 10_000_000, 100
+ROWS = 10_000_000
+CLASSES = 100
 FIT_ROWS = 20_000
 LIMIT = 2 << 30
 METHODS = ("ts", "arc")
@@ -26,14 +27,14 @@ def main(rows: int = ROWS) -> dict[str, Any]:
     """Seconds and peak of anonymous memory for each method."""
     with tempfile.TemporaryDirectory(dir=Path(__file__).parents[1]) as folder:
         write_logits(Path(folder) / "logits.npy", rows)
-        found = {name: _apart(name, folder) for name in METHODS}
+        found = {name: _in_subprocess(name, folder) for name in METHODS}
     for name, result in found.items():
         print(name, result)
     return {"rows": rows, "classes": CLASSES, "limit_bytes": LIMIT, "methods": found}
 
 
 def write_logits(path: Path, rows: int) -> None:
-    """Planted float16 logits, written block by block."""
+    """Write planted float16 logits block by block."""
     z = np.lib.format.open_memmap(path, "w+", np.float16, (rows, CLASSES))
     rng = np.random.default_rng(0)
     block = rng.standard_normal((50_000, CLASSES), dtype=np.float32) * 3
@@ -47,7 +48,7 @@ def write_logits(path: Path, rows: int) -> None:
 
 
 def calibrate(name: str, folder: str) -> dict[str, Any]:
-    """Fit on the first rows, apply to all of them, group by group of 32 for methods that look at batches."""
+    """Fit on the first rows and apply to all rows in groups of 1,000."""
     import resource
 
     import equable
@@ -71,12 +72,12 @@ def calibrate(name: str, folder: str) -> dict[str, Any]:
 
 
 def _peak_private() -> int:
-    """Peak of data that is not a mapped file: VmHWM counts file pages, which the system takes back."""
+    """Private memory at the end; VmHWM would include pages of mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def _apart(name: str, folder: str) -> dict[str, Any]:
+def _in_subprocess(name: str, folder: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "speed.blocks", name, folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

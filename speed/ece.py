@@ -1,4 +1,4 @@
-"""ECE of a million rows, and a thousand bootstrap replicates of it, against torchmetrics and netcal."""
+"""ECE of a million rows and its bootstrap, compared with torchmetrics and netcal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from speed.peers import save_arrays, take_turns, versions_of, workers
 from speed.timing import against_fastest
 
-ROWS, CLASSES = 1_000_000, 10
+ROWS = 1_000_000
+CLASSES = 10
 GOAL = 1.5
 REPLICATES = 1000
 ECE = {
@@ -24,12 +25,12 @@ BOOTSTRAP = {
     "torchmetrics": ("calibration", "torchmetrics_bootstrap"),
     "netcal": ("calibration", "netcal_bootstrap"),
 }
-#: Other shapes, against torchmetrics alone: classes, type.
+#: Other shapes, compared with torchmetrics only: classes, type.
 SHAPES = ((2, "float32"), (10, "float64"), (100, "float32"))
 
 
 def planted(n_classes: int = CLASSES, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Over-confident probabilities of a million rows, the same calibrated, and labels."""
+    """Overconfident probabilities of a million rows, calibrated ones, and labels."""
     rng = np.random.default_rng(0)
     z = rng.normal(size=(ROWS, n_classes)).astype(np.float32) * 2
     e = np.exp(z - z.max(axis=1, keepdims=True), dtype=dtype)
@@ -50,11 +51,11 @@ def main() -> dict[str, Any]:
             results = take_turns(contestants, running, missing, arrays, repeats)
             for peer, result in results.items():
                 if name == "bootstrap" and peer != "equable" and "error" not in result:
-                    # two replicates were timed: they are independent passes over the rows
+                    # two replicates are timed and extrapolated; each is one pass over the rows
                     result["seconds"] = [s * REPLICATES / 2 for s in result["seconds"]]
                     result["extrapolated"] = True
                 if "error" not in result:
-                    # a paired bootstrap has two inputs, the peers' has one
+                    # the paired bootstrap has two inputs, that of the peers has one
                     both = name == "bootstrap" and peer == "equable"
                     result["memory"] = result["peak_bytes"] / (p.nbytes + y.nbytes + both * q.nbytes)
             found[name] = {"contestants": results, **against_fastest(results, correct=lambda _: True)}

@@ -1,8 +1,8 @@
-"""How fit and apply of every calibrator grow with rows, classes and groups: seconds, exponents, memory.
+"""Growth of fit and apply of every calibrator with rows, classes and groups: seconds, exponents, memory.
 
-Each point runs in a process of its own, so that its peak of memory is its own. The exponent is the slope of
-log seconds over log size, taken over the last two points: 1 is linear. A fit that would take longer than
-`BUDGET`, by its time at the size before, is not run: the rows it is given stay as few as they were.
+Each point runs in a subprocess, so that its peak of memory can be measured. The exponent is the slope of
+log seconds against log size between the last two points; 1 is linear. A fit that would take longer than
+`BUDGET`, extrapolated from the previous size, uses as many rows as the previous one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TITLES = {
     "groups": "100,000 rows × 100 classes",
 }
 BUDGET = 120.0  # seconds
-# A fit knows nothing of the groups it will be applied to: there it is a small one.
+# The fit does not depend on the groups, so it uses few rows on this axis.
 ROWS_BEFORE_GROUPS = 2_000
 
 
@@ -60,7 +60,7 @@ def measure(name: str, n_rows: int, n_classes: int, n_groups: int, n_fit: int) -
     calibrator = equable.CALIBRATORS[name]()
     groups = np.arange(n_rows) * n_groups // n_rows
     out = np.empty(z.shape, dtype=np.float32)
-    out[:] = 0  # its memory is the caller's
+    out[:] = 0  # allocate the memory before the measurement
     found: Point = {"input_bytes": z.nbytes + features.nbytes}
     calls = {
         "fit": lambda: calibrator.fit(z[:n_fit], y[:n_fit], features=features[:n_fit], tasks=tasks[:n_fit]),
@@ -70,7 +70,8 @@ def measure(name: str, n_rows: int, n_classes: int, n_groups: int, n_fit: int) -
         warnings.simplefilter("ignore")
         for what, call in calls.items():
             Path("/proc/self/clear_refs").write_text("5")
-            before, start = memory("VmRSS"), time.perf_counter()
+            before = memory("VmRSS")
+            start = time.perf_counter()
             call()
             found[what] = {
                 "seconds": time.perf_counter() - start,
@@ -94,12 +95,12 @@ def main() -> dict[str, Any]:
                     "rows": n_rows,
                     "classes": n_classes,
                     "groups": n_groups,
-                    **_apart(name, n_rows, n_classes, n_groups, n_fit),
+                    **_in_subprocess(name, n_rows, n_classes, n_groups, n_fit),
                 }
                 points.append(point)
                 before = point
-                told = point.get("error") or [point[what]["seconds"] for what in ("fit", "apply")]
-                print(axis, name, n_rows, n_classes, n_groups, n_fit, told, flush=True)
+                seconds = point.get("error") or [point[what]["seconds"] for what in ("fit", "apply")]
+                print(axis, name, n_rows, n_classes, n_groups, n_fit, seconds, flush=True)
     return {
         "points": points,
         "budget": BUDGET,
@@ -108,7 +109,7 @@ def main() -> dict[str, Any]:
 
 
 def affordable(n_rows: int, n_classes: int, before: Point | None) -> int:
-    """Rows to fit on: all, unless that would take longer than the budget if the work were linear."""
+    """Rows for the fit: all, unless a linear extrapolation exceeds the budget."""
     if before is None or "error" in before:
         return n_rows
     work = before["fit_rows"] * before["classes"]
@@ -118,11 +119,11 @@ def affordable(n_rows: int, n_classes: int, before: Point | None) -> int:
 
 
 def fits(point: Point) -> bool:
-    """Whether this point was fitted on all of its rows."""
+    """Whether the fit of this point used all rows."""
     return "error" not in point and point["fit_rows"] == point["rows"]
 
 
-def _apart(*point: Any) -> dict[str, Any]:
+def _in_subprocess(*point: Any) -> dict[str, Any]:
     command = [sys.executable, "-m", "speed.growth", json.dumps(point)]
     one = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=one)
@@ -152,7 +153,7 @@ def measured(points: list[Point], axis: str, name: str, what: str) -> list[Point
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Seconds over size, one panel an axis; solid: applying, dashed: fitting."""
+    """Seconds against size, one panel per axis; solid: applying, dotted: fitting."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -164,7 +165,8 @@ def draw(results: dict[str, Any], path: Path) -> None:
         for position, name in enumerate(NAMES):
             for what, style in (("apply", "-"), ("fit", ":")):
                 mine = measured(results["points"], axis, name, what)
-                sizes, seconds = [p[axis] for p in mine], [p[what]["seconds"] for p in mine]
+                sizes = [p[axis] for p in mine]
+                seconds = [p[what]["seconds"] for p in mine]
                 label = name if what == "apply" else None
                 panel.plot(sizes, seconds, style, color=f"C{position}", marker="o", ms=3, label=label)
         panel.set(xscale="log", yscale="log", xlabel=axis)

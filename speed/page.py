@@ -1,4 +1,4 @@
-"""docs/speed.md: what the stored results of the benchmarks say, nothing else."""
+"""Write docs/speed.md from the stored results of the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Results = dict[str, Any]
 
 
 def page(results: dict[str, Results]) -> str:
-    """The whole page; a benchmark without stored results is named as missing."""
+    """The whole page; benchmarks without stored results are listed as not measured."""
     parts = [INTRODUCTION]
     for name, section in SECTIONS.items():
         parts.append(section(results[name]) if name in results else f"## {name}\n\nNot measured yet.\n")
@@ -19,20 +19,21 @@ def page(results: dict[str, Results]) -> str:
 
 INTRODUCTION = """# Speed
 
-Written by `make bench` from `speed/results/`. Contestants live in environments of their own, see the same
-data with the same number of threads and take turns in one run; what takes less than a second runs twice in
-each turn, and the second time counts. A ratio is the median over the turns, its quartiles in brackets. Times are of a shared machine and noisy: trust the ratios. `make bench ONLY=ece` runs one.
+`make bench` writes this page from `speed/results/`; `make bench ONLY=ece` runs one benchmark. Each contestant has its own
+environment. All contestants use the same data and number of threads and alternate in one run. A call of less than a second is
+repeated in each turn, and the second one is timed. A ratio is the median over turns with quartiles in brackets. The machine is
+shared, so ratios are more reliable than times.
 """
 
 
 def stamp(results: Results) -> str:
-    """Where and when a benchmark ran."""
+    """Date, hardware and versions of a benchmark."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     return f"*{results['date']}, {results['hardware']}, {results['threads']} thread(s); {versions}.*\n"
 
 
 def seconds(values: list[float]) -> str:
-    """The median, in a unit that suits it."""
+    """The median in ms or s."""
     middle = float(np.median(values))
     return f"{1e3 * middle:.1f} ms" if middle < 1 else f"{middle:.1f} s"
 
@@ -43,7 +44,7 @@ def spread(ratio: list[float] | None) -> str:
 
 
 def met(ratio: list[float] | None, goal: float, at_most: bool = False) -> str:
-    """Whether the median reached the goal."""
+    """Whether the median reaches the goal."""
     if not ratio:
         return "–"
     reached = ratio[0] <= goal if at_most else ratio[0] >= goal
@@ -57,7 +58,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def temperature(results: Results) -> str:
-    """One temperature against every peer."""
+    """Section: one temperature."""
     rows = []
     for size in results["results"]["sizes"]:
         for name, found in size["contestants"].items():
@@ -65,53 +66,55 @@ def temperature(results: Results) -> str:
             if "error" in found:
                 rows.append([*cells, f"missing: {found['error']}", "", ""])
                 continue
-            told = ""
+            comparison = ""
             if name == size["fastest"]:
-                told = f"**{spread(size['ratio'])}** {met(size['ratio'], size['goal'])}"
+                comparison = f"**{spread(size['ratio'])}** {met(size['ratio'], size['goal'])}"
             error = f"{found['log_temperature_error']:.0e}"
-            rows.append([*cells, seconds(found["seconds"]), error, told])
+            rows.append([*cells, seconds(found["seconds"]), error, comparison])
     exact = all(size["most_exact"] for size in results["results"]["sizes"])
     return (
         "## One temperature\n\n"
-        "Fit on float32 logits in memory. The error is |log T − log T\\*|, where T\\* is the root of the exact "
-        "derivative to 1e-12; a peer with an error above 0.01 has not found the minimum and is not compared. "
-        "The ratio is that of the fastest correct peer to equable, with the goal (3 up to 10⁵ numbers, 8 above).\n\n"
+        "The fit uses float32 logits in memory. The error is |log T − log T\\*|, where T\\* is the root of the exact "
+        "derivative to 1e-12. A peer with an error above 0.01 has not found the minimum and is not compared. "
+        "The ratio is the time of the fastest correct peer divided by that of equable; the goal is 3 for up to 10⁵ "
+        "numbers and 8 above.\n\n"
         + table(["rows × classes", "", "time", "error in log T", "ratio to equable, goal"], rows)
-        + f"\nequable's error is {'the smallest everywhere' if exact else 'NOT the smallest everywhere'}. "
-        "Large float32 inputs end in float32 passes, hence 1e-8 and not 1e-14 there: logits of 32 bits are "
-        "themselves known no better.\n\n" + stamp(results)
+        + f"\nThe error of equable is {'the smallest at every size' if exact else 'NOT the smallest at every size'}. "
+        "In this measurement the last passes over large float32 inputs were in float32, so the error there is 1e-8 instead "
+        "of 1e-14; the current version uses float64.\n\n" + stamp(results)
     )
 
 
 def ece(results: Results) -> str:
-    """ECE and its bootstrap."""
+    """Section: ECE and its bootstrap."""
     found = results["results"]
     text = (
         f"## ECE and its bootstrap\n\n{found['rows']:,} rows × {found['classes']} classes, float32, 15 bins. "
-        f"The bootstrap has {found['replicates']:,} replicates, for equable paired over probabilities before and after; of the peers two were timed and multiplied. Memory "
-        "is the peak above what was there before the call, as a multiple of the input. equable works in blocks of rows, "
-        "transposed so that the numbers of one class are adjacent in memory.\n\n"
+        f"The bootstrap has {found['replicates']:,} replicates. That of equable is paired over probabilities before and after "
+        "calibration; for the peers two replicates are timed and extrapolated. Memory is the peak above the memory before the "
+        "call, as a multiple of the input.\n\n"
     )
     if "numpy_ratio" in found["ece"]:  # stored before the compiled code was removed
         text += (
-            "Measured at 0.1: the rows `equable` used C code that has since been removed; the rows `equable, not compiled` "
-            "used numpy alone.\n\n"
+            "At the time of this measurement `equable` used C code and `equable, not compiled` a faster numpy code; both have "
+            "been replaced by plain numpy, which has not been measured yet.\n\n"
         )
     rows = []
     for what, label in (("ece", "ECE"), ("bootstrap", "bootstrap")):
-        fastest, goal = found[what]["fastest"], found["goal"]
+        fastest = found[what]["fastest"]
+        goal = found["goal"]
         for name, peer in found[what]["contestants"].items():
             cells = [label if name == "equable" else "", name]
             if "error" in peer:
                 rows.append([*cells, f"missing: {peer['error']}", "", ""])
                 continue
-            told = ""
+            comparison = ""
             if name == fastest:
                 ratio = found[what]["ratio"]
-                told = f"**{spread(ratio)}** {met(ratio, goal)}"
+                comparison = f"**{spread(ratio)}** {met(ratio, goal)}"
                 if without := found[what].get("numpy_ratio"):
-                    told += f"; not compiled {spread(without)}"
-            rows.append([*cells, seconds(peer["seconds"]), f"{peer['memory']:.2f}", told])
+                    comparison += f"; not compiled {spread(without)}"
+            rows.append([*cells, seconds(peer["seconds"]), f"{peer['memory']:.2f}", comparison])
     shapes = [
         [
             f"{found['rows']:,} × {shape['classes']}, {shape['dtype']}",
@@ -133,7 +136,7 @@ def ece(results: Results) -> str:
     return (
         text
         + table(["", "", "time", "memory", "ratio to equable, goal"], rows)
-        + "\nECE of other shapes, against torchmetrics alone:\n\n"
+        + "\nECE of other shapes, compared with torchmetrics only:\n\n"
         + table(head, shapes)
         + "\n"
         + stamp(results)
@@ -141,7 +144,7 @@ def ece(results: Results) -> str:
 
 
 def phase(results: Results) -> str:
-    """The calibration phase of one step."""
+    """Section: calibration phase of one step."""
     found = results["results"]
     rows = [
         ["RC", str(found["rows"]["RC"]), seconds(found["seconds"]["RC"]), "1", ""],
@@ -159,18 +162,18 @@ def phase(results: Results) -> str:
     outputs = "outputs of a trained BloodCell model" if found["real_outputs"] else "planted outputs"
     tcil = found["tcil"]
     return (
-        f"## Calibration phase of one step\n\nForward passes of the rows a method needs and its fit; "
-        f"{found['network']}, {outputs}. DATS also needs the current task's other validation rows, so its goal is "
-        "1.05 × the ratio of rows. The paper's DATS takes 1.16–2.5 × RC.\n\n"
+        f"## Calibration phase of one step\n\nThe phase consists of forward passes of the rows that a method needs, and its fit; "
+        f"{found['network']}, {outputs}. DATS needs all validation rows of the current task, so its goal is "
+        "1.05 × the ratio of rows. In the paper DATS takes 1.16–2.5 × RC.\n\n"
         + table(["", "rows", "time", "ratio to RC", "goal"], rows)
-        + f"\nT-CIL's search with {tcil['exemplars']} exemplars takes {spread(tcil['ratio'])} of the time of a "
+        + f"\nThe search of T-CIL with {tcil['exemplars']} exemplars takes {spread(tcil['ratio'])} of the time of a "
         "version that recomputes means, targets and gradients at every bisection step: "
         f"{met(tcil['ratio'], tcil['goal'], at_most=True)}.\n\n" + stamp(results)
     )
 
 
 def growth(results: Results) -> str:
-    """Growth with rows, classes and groups."""
+    """Section: growth with rows, classes and groups."""
     found = results["results"]
     steep = found["exponents"]
     columns = [
@@ -200,12 +203,12 @@ def growth(results: Results) -> str:
     ]
     return (
         "## Growth\n\n![Seconds of fitting (dotted) and applying (solid) against rows, classes and groups]"
-        "(images/growth.svg)\n\nSolid: applying, dotted: fitting. A fit that would take longer than "
-        f"{found['budget']:.0f} s is not in the figure. Exponents between the two largest sizes, 1 is linear; a "
-        "fit's also moves with the number of its steps:\n\n"
+        "(images/growth.svg)\n\nSolid lines: applying; dotted lines: fitting. Fits of more than "
+        f"{found['budget']:.0f} s are not in the figure. The table contains the exponents between the two largest sizes; 1 "
+        "is linear. The exponent of a fit also depends on its number of steps.\n\n"
         + table(["", *(f"{'fitting' if w == 'fit' else 'applying'}, {axis}" for w, axis in columns)], rows)
-        + f"\nAt {largest:,} rows × 100 classes (float32), written to `out=`. Memory is the peak above what the "
-        "process held before, while applying as a multiple of the input (logits and features):\n\n"
+        + f"\nThe next table is for {largest:,} rows × 100 classes (float32) with `out=`. Memory is the peak above the memory "
+        "before the call; for applying it is a multiple of the input (logits and features).\n\n"
         + table(["", "applying", "memory", "rows fitted", "fitting", "memory"], memory)
         + "\n"
         + stamp(results)
@@ -213,12 +216,12 @@ def growth(results: Results) -> str:
 
 
 def exponent(value: float | None) -> str:
-    """Two digits, or a dash for what was not measured."""
+    """Two digits, or a dash if it was not measured."""
     return "–" if value is None else f"{value:.2f}"
 
 
 def blocks(results: Results) -> str:
-    """Inputs larger than memory."""
+    """Section: inputs larger than memory."""
     found = results["results"]
     rows = []
     for name, method in found["methods"].items():
@@ -227,42 +230,43 @@ def blocks(results: Results) -> str:
         else:
             rows.append([name, f"{method['seconds']:.0f} s", f"{method['peak_private_bytes'] / 1e6:.0f} MB"])
     return (
-        f"## Larger than memory\n\n{found['rows']:,} × {found['classes']} float16 logits in a memory-mapped file, "
-        "probabilities written to another through `out=`, in groups of 1,000 rows; more than "
-        f"{found['limit_bytes'] / 2**30:.0f} GiB beyond the mapped files is forbidden to the process.\n\n"
-        + table(["", "time", "memory held at the end"], rows)
+        f"## Larger than memory\n\nThe input is a memory-mapped file of {found['rows']:,} × {found['classes']} float16 logits; "
+        "the probabilities are written to another one through `out=`, in groups of 1,000 rows. The process is limited to "
+        f"{found['limit_bytes'] / 2**30:.0f} GiB beyond the mapped files.\n\n"
+        + table(["", "time", "memory at the end"], rows)
         + "\n"
         + stamp(results)
     )
 
 
 def waiting(results: Results) -> str:
-    """What a user waits for."""
+    """Section: latency of commands."""
     found = dict(results["results"])
     stages = found.pop("digits, one seed")
     rows = [
         [name, seconds(what["seconds"]["wait"]), seconds(what["seconds"]["least"]), spread(what["ratio"])]
         for name, what in found.items()
     ]
-    told = ", ".join(f"{name} {value:.1f} s" for name, value in stages.items())
+    stage_seconds = ", ".join(f"{name} {value:.1f} s" for name, value in stages.items())
     return (
-        "## Waiting\n\nCPU seconds of a fresh process, beside the least it could be (`import numpy`; for the help, "
+        "## Latency\n\nCPU seconds of a new process, compared with a reference (`import numpy`; for the help "
         "`import typer, rich`):\n\n"
-        + table(["", "time", "least", "ratio"], rows)
-        + f"\nDigits with one seed, stage by stage (wall, and CPU of all processes): {told}. Measured at 0.1, where a "
-        "second report kept the files that were up to date; it now writes all of them.\n\n" + stamp(results)
+        + table(["", "time", "reference", "ratio"], rows)
+        + f"\nStages of digits with one seed (wall time, and CPU time of all processes): {stage_seconds}. At the time of this "
+        "measurement a second report kept unchanged files; the current version writes all of them.\n\n"
+        + stamp(results)
     )
 
 
-# Goes with the next measurement.
+# Remove with the next measurement.
 MEASURED_AT_0_1 = (
-    "Measured at 0.1, where training also used Winograd convolutions, a batch norm for several threads and glibc's "
-    "malloc settings, which have since been removed."
+    "At the time of this measurement training also used Winograd convolutions, a multi-threaded batch norm and settings "
+    "of malloc, which have been removed."
 )
 
 
 def replay_training(results: Results) -> str:
-    """Images per second against Avalanche."""
+    """Section: images per second compared with Avalanche."""
     rows = []
     for found in results["results"]:
         for clock in ("wall", "processor"):
@@ -284,10 +288,10 @@ def replay_training(results: Results) -> str:
         for versions in found["versions"].values():
             packages |= {f"{name} {version.partition('+')[0]}" for name, version in versions.items()}
     return (
-        f"## Replay training\n\nImages per second, {results['network']}, {results['batch']} rows a step, against "
-        "Avalanche's Replay strategy; `processor` counts CPU seconds, which other programs hardly touch. Both train "
-        "the same modules, and four fifths of a step are convolutions: equable gains by their layout in memory "
-        "(channels last) and by a loop with nothing else in it. "
+        f"## Replay training\n\nImages per second, {results['network']}, {results['batch']} rows per step, compared with the "
+        "Replay strategy of Avalanche; `processor` uses CPU seconds, which other programs affect less. Both train "
+        "the same modules, and convolutions take four fifths of a step. equable uses another memory layout "
+        "(channels last) and a shorter loop. "
         + MEASURED_AT_0_1
         + "\n\n"
         + table(["image, threads, clock", "equable", "Avalanche", "ratio", "goal"], rows)
@@ -297,7 +301,7 @@ def replay_training(results: Results) -> str:
 
 
 def _room_left(results: list[Results]) -> str:
-    """How far replay training could go: the convolutions beside the product of two large matrices."""
+    """Upper limit of replay training: convolutions compared with the product of two large matrices."""
     rows = []
     for found in results:
         limit = found.get("limit", {})
@@ -313,11 +317,11 @@ def _room_left(results: list[Results]) -> str:
             )
     if not rows:
         return ""
-    header = ["image, threads", "convolutions' share", "their rate", "matrix product", "ratio at its rate"]
+    header = ["image, threads", "share of convolutions", "their rate", "matrix product", "ratio at that rate"]
     return (
-        "\nHow much room is left: the product of two 1024 × 1024 matrices is about as fast as this processor "
-        "multiplies and adds. The last column is the ratio (wall) if each of equable's convolutions, forward and "
-        "backward, ran at that rate.\n\n" + table(header, rows)
+        "\nUpper limit: the product of two 1024 × 1024 matrices approximates the peak rate of the processor. The last column "
+        "is the ratio (wall) if all convolutions of equable, forward and backward, had this rate.\n\n"
+        + table(header, rows)
     )
 
 

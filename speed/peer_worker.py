@@ -1,7 +1,7 @@
-"""Runs in any environment: reads requests as JSON lines, runs a contestant, answers with its seconds.
+"""Read requests as JSON lines, run a contestant and answer with its seconds; runs in any environment.
 
-Each contestant imports its own library; what is timed is what a user would call on arrays in hand. The
-answer carries the value it found and the peak of memory above what the process held before the call.
+Each contestant imports its own library. The time is that of the call of a user on arrays in memory. The
+answer contains the result and the peak of memory above the memory of the process before the call.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sklearn_temperature() -> float:
     from sklearn.frozen import FrozenEstimator
 
     class Logits(ClassifierMixin, BaseEstimator):
-        """Its decision function is its input, so that scikit-learn calibrates these logits."""
+        """The decision function is the input, so that scikit-learn calibrates these logits."""
 
         classes_ = np.arange(ARRAYS["z"].shape[1])
 
@@ -84,14 +84,15 @@ def netcal_temperature() -> float:
     peer = TemperatureScaling()
     with contextlib.redirect_stdout(io.StringIO()):
         peer.fit(e / e.sum(axis=1, keepdims=True), ARRAYS["y"], random_state=0, tensorboard=False)
-    return -math.log(float(np.ravel(peer.temperature)[0]))  # its temperature multiplies
+    return -math.log(float(np.ravel(peer.temperature)[0]))  # the temperature of netcal multiplies
 
 
 def lbfgs_temperature() -> float:
-    """The recipe that most projects copy: torch's L-BFGS on T from 1.5, rate 0.01, 50 iterations."""
+    """A common recipe: L-BFGS of torch on T from 1.5, rate 0.01, 50 iterations."""
     import torch
 
-    logits, labels = torch.from_numpy(ARRAYS["z"]), torch.from_numpy(ARRAYS["y"])
+    logits = torch.from_numpy(ARRAYS["z"])
+    labels = torch.from_numpy(ARRAYS["y"])
     temperature = torch.nn.Parameter(torch.full((1,), 1.5))
     optimiser = torch.optim.LBFGS([temperature], lr=0.01, max_iter=50)
 
@@ -113,13 +114,13 @@ def torch_uncertainty_temperature() -> float:
 
     rows = torch.utils.data.TensorDataset(torch.from_numpy(ARRAYS["z"]), torch.from_numpy(ARRAYS["y"]))
     peer = TemperatureScaler()
-    # one batch: its loader is not what is compared
+    # one batch, because loaders are not compared
     peer.fit(torch.utils.data.DataLoader(rows, batch_size=len(rows), collate_fn=None), progress=False)
     return math.log(float(peer.temperature[0]))
 
 
 def _declare_torchvision_operators() -> None:
-    """The wheel of torchvision expects operators that a CPU build of torch does not have."""
+    """Declare operators that the wheel of torchvision needs and a CPU build of torch does not have."""
     import torch
 
     if "nms" not in DECLARED:
@@ -145,7 +146,8 @@ def torchmetrics_ece() -> float:
     import torch
     from torchmetrics.functional.classification import multiclass_calibration_error
 
-    p, y = torch.from_numpy(ARRAYS["p"]), torch.from_numpy(ARRAYS["y"])
+    p = torch.from_numpy(ARRAYS["p"])
+    y = torch.from_numpy(ARRAYS["y"])
     return float(multiclass_calibration_error(p, y, num_classes=p.shape[1], n_bins=BINS))
 
 
@@ -166,19 +168,20 @@ def equable_bootstrap() -> float:
 
 
 def torchmetrics_bootstrap() -> float:
-    """Two replicates of its BootStrapper."""
+    """Two replicates of the BootStrapper."""
     import torch
     from torchmetrics.classification import MulticlassCalibrationError
     from torchmetrics.wrappers import BootStrapper
 
-    p, y = torch.from_numpy(ARRAYS["p"]), torch.from_numpy(ARRAYS["y"])
+    p = torch.from_numpy(ARRAYS["p"])
+    y = torch.from_numpy(ARRAYS["y"])
     metric = BootStrapper(MulticlassCalibrationError(num_classes=p.shape[1], n_bins=BINS), num_bootstraps=2)
     metric.update(p, y)
     return float(metric.compute()["mean"])
 
 
 def netcal_bootstrap() -> float:
-    """Two replicates by hand: netcal has no bootstrap of its own."""
+    """Two replicates; netcal has no bootstrap."""
     from netcal.metrics.confidence import ECE
 
     rng = np.random.default_rng(0)
@@ -196,18 +199,18 @@ CALLS: dict[str, Callable[[], float]] = {
 }
 
 
-# The conversation ----------------------------------------------------------------------------------
+# Requests ----------------------------------------------------------------------------------
 
 
 def memory(field: str) -> int:
-    """Bytes of ``VmRSS`` or ``VmHWM``; 0 where the system does not tell."""
+    """Bytes of ``VmRSS`` or ``VmHWM``; 0 if the system does not provide them."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), 0)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What a request asks for."""
+    """The answer to a request."""
     if request.get("versions"):
         found = {"python": platform.python_version()}
         for name in PACKAGES:
@@ -223,8 +226,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("warm"):
         call()
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before, start = memory("VmRSS"), time.perf_counter()
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    before = memory("VmRSS")
+    start = time.perf_counter()
     value = call()
     return {
         "seconds": time.perf_counter() - start,
@@ -236,7 +240,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     logging.disable(logging.CRITICAL)
     channel = sys.stdout
-    sys.stdout = sys.stderr  # whatever a library prints must not disturb the answers
+    sys.stdout = sys.stderr  # output of libraries must not mix with the answers
     for line in sys.stdin:
         try:
             found = answer(json.loads(line))

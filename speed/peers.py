@@ -1,4 +1,4 @@
-"""Peers live in environments of their own; each answers over a pipe, so that all take turns in one run."""
+"""Run peers in their own environments; each is a subprocess that answers through a pipe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-peers"
 LONG = 1.0  # seconds
 WORKER = Path(__file__).with_name("peer_worker.py")
-#: Environment → what it needs; the second imports torchvision, which breaks torchmetrics.
+#: Environment → requirements; the second imports torchvision, which breaks torchmetrics.
 ENVIRONMENTS = {
     "calibration": (
         "torch==2.13.0",
@@ -39,12 +39,14 @@ ENVIRONMENTS = {
 
 
 def environment(name: str) -> Path | str:
-    """The interpreter of a peer environment, made if need be; the reason where it cannot be."""
-    home, wanted = FOLDER / name, "\n".join(ENVIRONMENTS[name]) + "\n"
-    python, stamp = home / "bin" / "python", home / "installed.txt"
+    """The interpreter of a peer environment, created if necessary; otherwise the reason as text."""
+    home = FOLDER / name
+    wanted = "\n".join(ENVIRONMENTS[name]) + "\n"
+    python = home / "bin" / "python"
+    stamp = home / "installed.txt"
     if stamp.exists() and stamp.read_text() == wanted:
         return python
-    print(f"making {home.relative_to(ROOT)} …", flush=True)
+    print(f"creating {home.relative_to(ROOT)} …", flush=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in ([sys.executable, "-m", "venv", str(home)], [*pip, *ENVIRONMENTS[name]]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -55,7 +57,7 @@ def environment(name: str) -> Path | str:
 
 
 class Worker:
-    """A process that holds the data and runs one contestant at a time when asked."""
+    """A subprocess that loads the data and runs one contestant per request."""
 
     def __init__(self, python: Path, threads: int) -> None:
         limits = {f"{lib}_NUM_THREADS": str(threads) for lib in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
@@ -69,7 +71,7 @@ class Worker:
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Send a request, wait for its answer."""
+        """Send a request and wait for its answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -88,7 +90,7 @@ class Worker:
 
 @contextmanager
 def workers(environments: set[str], threads: int = 1) -> Iterator[tuple[dict[str, Worker], dict[str, str]]]:
-    """(environment → worker, environment → why it is missing); "equable" is this interpreter."""
+    """(environment → worker, environment → reason why it is missing); "equable" is this interpreter."""
     running = {"equable": Worker(Path(sys.executable), threads)}
     missing: dict[str, str] = {}
     for name in sorted(environments - {"equable"}):
@@ -111,18 +113,18 @@ def take_turns(
     arrays: Path,
     repeats: dict[str, int] | int,
 ) -> dict[str, dict[str, Any]]:
-    """Contestant → its seconds, value and memory, or its error; all see the same file and take turns.
+    """Contestant → its seconds, value and memory, or its error; all read the same file and alternate.
 
-    `contestants` maps a printed name to (environment, call). `repeats` may limit slow ones by name.
-    While the others have their turn a process loses its caches and some of its memory; so in each turn a
-    contestant runs twice, and the second run is timed, unless it takes so long that this is nothing to it.
+    `contestants` maps a printed name to (environment, call). `repeats` can limit slow ones by name.
+    Other processes evict the caches between the turns of a contestant. So each turn runs a fast contestant
+    twice and times the second call.
     """
     found: dict[str, dict[str, Any]] = {}
     for name, (where, call) in contestants.items():
         if where in missing:
             found[name] = {"error": f"cannot be installed here: {missing[where]}"}
             continue
-        first = running[where].ask(load=str(arrays), call=call)  # warm-up; its memory is the honest one
+        first = running[where].ask(load=str(arrays), call=call)  # warm-up; its peak of memory is reported
         found[name] = first if "error" in first else {**first, "seconds": [], "warm_up": first["seconds"]}
     most = repeats if isinstance(repeats, int) else max(repeats.values())
     for turn in range(most):
@@ -140,10 +142,10 @@ def take_turns(
 
 
 def versions_of(running: dict[str, Worker]) -> dict[str, str]:
-    """Versions of all packages that took part."""
+    """Versions of all packages in the comparison."""
     found: dict[str, str] = {}
     for worker in running.values():
-        found = worker.ask(versions=True) | found  # the first to have a package is the one that is compared
+        found = worker.ask(versions=True) | found  # the first environment takes precedence
     return dict(sorted(found.items()))
 
 

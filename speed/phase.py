@@ -1,8 +1,8 @@
-"""The calibration phase of one step: forward passes of the rows a method needs, then its fit.
+"""The calibration phase of one step: forward passes of the rows that a method needs, and its fit.
 
-The network is BloodCell's (SlimResNet18, nf = 20, 28 px). With ``EQUABLE_RUN`` naming a run folder of the
-preset bloodcell-rebuilt, the fits see the outputs of its last task and T-CIL its weights; without, planted
-outputs of the same shape and weights as they are born. Rows that several methods need pass once.
+The network is that of BloodCell (SlimResNet18, nf = 20, 28 px). If ``EQUABLE_RUN`` names a run folder of the
+preset bloodcell-rebuilt, fits use the outputs of its last task and T-CIL its weights; otherwise planted
+outputs of the same shape and initial weights. Rows that are needed twice pass the network once.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from equable.outputs import Outputs
 from speed.timing import ratio, side_by_side
 
 ROOT = Path(__file__).parents[1]
-SHAPE, CLASSES, MEMORY = (28, 28, 3), 8, 200
+SHAPE = (28, 28, 3)
+CLASSES = 8
+MEMORY = 200
 TURNS = 9
 
 
 def stored_step() -> Path | None:
-    """The last task of the run that EQUABLE_RUN names."""
+    """Folder of the last task of the run in EQUABLE_RUN."""
     folder = os.environ.get("EQUABLE_RUN")
     tasks = sorted(Path(folder).glob("seed-0/task-*")) if folder else []
     return tasks[-1] if tasks else None
 
 
 def outputs(step: Path | None) -> tuple[Outputs, Outputs, bool]:
-    """Calibration buffer, the current task's whole validation set, and whether they are real."""
+    """Calibration buffer, validation set of the current task, and whether they are real."""
     if step is not None:
         from equable.benchmark.task_outputs import load_step
 
@@ -50,13 +52,13 @@ def outputs(step: Path | None) -> tuple[Outputs, Outputs, bool]:
 
 
 def main() -> dict[str, Any]:
-    """Seconds of each method's phase in turns, and the ratios the goals are about."""
+    """Seconds of the phase of each method in alternation, and ratios."""
     torch.set_num_threads(1)
     step = stored_step()
     calibration_buffer, current, real = outputs(step)
     network = _network(step)
     n_buffer = len(calibration_buffer)
-    # the current task's rows inside the calibration buffer pass once
+    # rows of the current task in the calibration buffer pass once
     shared = int(np.sum(calibration_buffer.tasks == np.max(calibration_buffer.tasks)))
     n_dats = n_buffer + len(current) - shared
     images = torch.randn(n_dats, *SHAPE).permute(0, 3, 1, 2)

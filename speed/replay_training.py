@@ -1,14 +1,13 @@
-"""Replay training in images per second, against Avalanche's Replay strategy.
+"""Replay training in images per second, compared with the Replay strategy of Avalanche.
 
     python -m speed.replay_training [threads …]
 
-Both train equable's SlimResNet18 (nf = 20) on the same images, 28 × 28 as MedMNIST's and 32 × 32 as CIFAR's,
-64 new and 64 replayed rows a step, plain SGD, in processes of their own that take turns. Only the steps of an
-epoch are timed: what either does before and after (loaders, memory, batch norm, scores) is left out; so are
-metrics and loggers of Avalanche, which gets its rows normalised. Beside the wall clock stands the
-processor's: other programs hardly touch it, and with one thread it shows what an idle machine would. Last,
-the share of convolutions in a step and the speed of a large matrix product say how far the ratio could go.
-Results go to ``results/replay_training.json``.
+Both train SlimResNet18 (nf = 20) of equable on the same images, 28 × 28 and 32 × 32 pixels,
+with 64 new and 64 replayed rows per step and plain SGD, in subprocesses that alternate. Only the steps of an
+epoch are timed, without loaders, memory update, batch norm and scores, and without metrics and loggers of
+Avalanche, whose rows are normalised in advance. CPU seconds are reported in addition to wall seconds, because
+other programs affect them less. The share of convolutions in a step and the speed of a large matrix product
+give an upper limit for the ratio. Results are written to ``results/replay_training.json``.
 """
 
 from __future__ import annotations
@@ -34,21 +33,24 @@ ROOT = Path(__file__).parents[1]
 RESULT = Path(__file__).parent / "results" / "replay_training.json"
 ENVIRONMENT = Path(".venv-avalanche")
 SIDES = (28, 32)
-BATCH, MEMORY, CURRENT, TURNS = 64, 192, 256, 8
+BATCH = 64
+MEMORY = 192
+CURRENT = 256
+TURNS = 8
 GOAL = 1.0
-#: Operations that multiply and add: convolutions and products of matrices.
+#: Operations counted as convolutions and matrix products.
 MULTIPLYING = ("mkldnn_convolution", "convolution_backward", "mm", "addmm")
 
 
 def data(side: int) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 images and labels of two tasks of two classes; the second is the one that is timed."""
+    """uint8 images and labels of two tasks with two classes each; the second task is timed."""
     rng = np.random.default_rng(0)
     labels = np.concatenate([np.repeat([0, 1], MEMORY), np.repeat([2, 3], CURRENT // 2)])
     return rng.integers(0, 256, (len(labels), side, side, 3), dtype=np.uint8), labels
 
 
 class Stopwatch:
-    """Seconds since its birth: of the wall, and of the processor for this process."""
+    """Wall seconds and CPU seconds of this process since its creation."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter(), time.process_time()
@@ -58,7 +60,7 @@ class Stopwatch:
         return time.perf_counter() - self.start[0], time.process_time() - self.start[1]
 
 
-# The contestants: a generator that gives (images, wall seconds, processor seconds) of one epoch at a time
+# Contestants: generators of (images, wall seconds, CPU seconds) of one epoch
 
 
 def equable_trainer(side: int) -> Any:
@@ -70,9 +72,10 @@ def equable_trainer(side: int) -> Any:
     from equable.training.train_task import TaskTrainer
 
     images, labels = data(side)
-    # A scenario asks for validation and test rows: each class is given one more of both, never trained on.
+    # A scenario needs validation and test rows: each class has one more of both, not used for training.
     extra = np.repeat(np.arange(4), 2)
-    images, labels = np.concatenate([images, images[:8]]), np.concatenate([labels, extra])
+    images = np.concatenate([images, images[:8]])
+    labels = np.concatenate([labels, extra])
     split = np.concatenate([np.zeros(len(labels) - 8, dtype=int), np.tile([1, 2], 4)])
     scenario = make_scenario(labels, split, order=range(4), tasks=2)
     network = build_network(SlimResNet18, 4, images.shape[1:], seed=0)
@@ -86,7 +89,8 @@ def equable_trainer(side: int) -> Any:
 def equable_epochs(side: int) -> Any:
     trainer = equable_trainer(side)
     while True:
-        start, batches = Stopwatch(), trainer._batches()
+        start = Stopwatch()
+        batches = trainer._batches()
         for rows in batches:
             trainer._step(rows)
         yield sum(map(len, batches)), *start.read()
@@ -110,10 +114,12 @@ def avalanche_epochs(side: int) -> Any:
             return super().forward(x)[0]
 
     class Clock(SupervisedPlugin):  # type: ignore[misc]
-        images, seconds = 0, (0.0, 0.0)
+        images = 0
+        seconds = (0.0, 0.0)
 
         def before_training_epoch(self, strategy: Any, **_: Any) -> None:
-            self.images, self.start = 0, Stopwatch()
+            self.images = 0
+            self.start = Stopwatch()
 
         def after_training_iteration(self, strategy: Any, **_: Any) -> None:
             self.images += len(strategy.mb_x)
@@ -126,7 +132,8 @@ def avalanche_epochs(side: int) -> Any:
     rows = TensorDataset(x, torch.from_numpy(labels))
     rows.targets = labels.tolist()  # type: ignore[attr-defined]
     benchmark = nc_benchmark(rows, rows, n_experiences=2, task_labels=False, fixed_class_order=[0, 1, 2, 3])
-    model, clock = Logits(4, images.shape[1:]), Clock()
+    model = Logits(4, images.shape[1:])
+    clock = Clock()
     strategy = Replay(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
@@ -148,7 +155,7 @@ PACKAGES = {"equable": ("equable", "torch", "numpy"), "avalanche": ("avalanche-l
 
 
 def work(name: str, side: int, threads: int) -> None:
-    """Answer each line of the input with one epoch, as JSON; the first answer tells the versions."""
+    """Answer each input line with one epoch as JSON; the first answer contains the versions."""
     import warnings
 
     import torch
@@ -156,28 +163,31 @@ def work(name: str, side: int, threads: int) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints stays out of the answers
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # output of libraries must not mix with the answers
     print(json.dumps({package: version(package) for package in PACKAGES[name]}), file=answers, flush=True)
     epochs = CONTESTANTS[name](side)
     for _ in sys.stdin:
         print(json.dumps(next(epochs)), file=answers, flush=True)
 
 
-# What the processor could do --------------------------------------------------------------------------------
+# Upper limit --------------------------------------------------------------------------------
 
 
 def limit(side: int, threads: int) -> None:
-    """Print, as JSON, what bounds a step of equable's.
+    """Print the limits of a step of equable as JSON, all medians.
 
-    Its seconds, those of its convolutions and products of matrices, their floating-point operations, and how
-    many of these a second the product of two large matrices reaches; all medians.
+    Seconds of the step and of its convolutions and matrix products, their floating-point operations, and the
+    operations per second of the product of two large matrices.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile
     from torch.utils.flop_counter import FlopCounterMode
 
     torch.set_num_threads(threads)
-    steps, convolutions, products = [], [], []
+    steps = []
+    convolutions = []
+    products = []
     a, b = torch.rand(2, 1024, 1024)
     trainer = equable_trainer(side)
     batches = trainer._batches()
@@ -188,7 +198,7 @@ def limit(side: int, threads: int) -> None:
             clock = Stopwatch()
             trainer._step(rows)
             steps.append(clock.read()[0])
-        # of an operation only itself is counted, not what it calls
+        # without the operations that an operation calls
         parts = {event.key: event.self_cpu_time_total / 1e6 for event in profiler.key_averages()}
         convolutions.append(sum(parts.get(f"aten::{name}", 0.0) for name in MULTIPLYING))
         clock = Stopwatch()
@@ -199,11 +209,11 @@ def limit(side: int, threads: int) -> None:
     print(json.dumps({**found, "operations": counter.get_total_flops()}))
 
 
-# The referee ------------------------------------------------------------------------------------------------
+# Comparison ------------------------------------------------------------------------------------------------
 
 
 class Worker:
-    """A contestant in its own process and environment."""
+    """A contestant in a subprocess with its own environment."""
 
     def __init__(self, name: str, python: str, side: int, threads: int) -> None:
         self.process = subprocess.Popen(
@@ -214,10 +224,9 @@ class Worker:
         self.versions: dict[str, str] = self._answer()
 
     def epoch(self) -> tuple[int, float, float]:
-        """Images, wall seconds and processor seconds of one epoch, after another that is not timed.
+        """Images, wall seconds and CPU seconds of one epoch, after one epoch that is not timed.
 
-        While the other had its turn this process lost its caches and some of its memory; training does not
-        stop like that between epochs.
+        The other contestant evicts the caches; the first epoch fills them again.
         """
         assert self.process.stdin is not None
         for _ in range(2):
@@ -229,7 +238,7 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"a contestant ended with code {self.process.wait()}")
+            raise RuntimeError(f"a contestant exited with code {self.process.wait()}")
         return json.loads(line)
 
     def close(self) -> None:
@@ -239,7 +248,7 @@ class Worker:
 
 
 def measure(side: int, threads: int, pythons: dict[str, str]) -> dict[str, Any]:
-    """Images per second of each turn; contestants alternate, and who goes first alternates too."""
+    """Images per second of each turn; the contestants alternate in alternating order."""
     workers = {name: Worker(name, python, side, threads) for name, python in pythons.items()}
     try:
         counts = {name: worker.epoch()[0] for name, worker in workers.items()}  # warm-up
@@ -269,8 +278,9 @@ def measure(side: int, threads: int, pythons: dict[str, str]) -> dict[str, Any]:
 
 
 def limit_of(result: dict[str, Any]) -> dict[str, Any]:
-    """What bounds a step, and the ratio if every convolution were as fast as that product."""
-    side, threads = str(result["side"]), str(result["threads"])
+    """Limits of a step, and the ratio if every convolution were as fast as the matrix product."""
+    side = str(result["side"])
+    threads = str(result["threads"])
     command = [sys.executable, "-m", "speed.replay_training", "limit", side, threads]
     environment = {**os.environ, "OMP_NUM_THREADS": threads}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -282,7 +292,7 @@ def limit_of(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def peer() -> tuple[str | None, str]:
-    """The peer's interpreter, its environment made if need be; or why there is none."""
+    """The interpreter of the peer, created if necessary; or None and the reason."""
     done = subprocess.run(
         ["make", f"{ENVIRONMENT}/.test"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -314,7 +324,7 @@ def main(thread_counts: list[int]) -> dict[str, Any]:
             ratio = result.get(f"{kind}_ratio")
             print(f"{side} × {side}, {threads} threads, {kind} clock: {middle}, ratio {ratio}", flush=True)
         facts["results"].append(result)
-        write_json(RESULT, facts)  # at once: a run that is cut short leaves what it has measured
+        write_json(RESULT, facts)  # after each result, so that an interrupted run keeps its measurements
         result["limit"] = limit_of(result)
         print(f"limit: {result['limit']}", flush=True)
         write_json(RESULT, facts)

@@ -1,4 +1,4 @@
-"""Side-by-side timing: contestants take turns, so that a busy moment hits all of them."""
+"""Timing in alternation, so that load on the machine affects all contestants equally."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def side_by_side(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each call, `repeats` times, in turns after one warm-up each."""
+    """Seconds of each call, `repeats` times in alternation, after one warm-up each."""
     for call in contestants.values():
         call()
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
@@ -49,7 +49,7 @@ def against_fastest(
 
 
 def cpu_name() -> str:
-    """The processor's name where the system tells it."""
+    """Name of the processor, if the system provides it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

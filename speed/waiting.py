@@ -1,4 +1,4 @@
-"""What a user waits for: import, help, the first temperature, scoring; each beside the least it could be."""
+"""Latency of import, help, the first temperature and scoring, compared with a reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speed.timing import ratio
 TURNS = 7
 EQUABLE = str(Path(sys.executable).with_name("equable"))
 FIT = "import equable; equable.TemperatureScaling().fit([[3.0, 1.0], [2.0, 1.0]], [0, 1])"
-#: What is waited for → (its command, the least anybody could do).
+#: Name → (command, reference command).
 COMMANDS = {
     "import equable": ([sys.executable, "-c", "import equable"], [sys.executable, "-c", "import numpy"]),
     "first temperature": ([sys.executable, "-c", FIT], [sys.executable, "-c", "import numpy"]),
@@ -27,7 +27,7 @@ DIGITS = ("--seeds", "0", "--set", "score.n_bootstrap=1000")
 
 
 def main() -> dict[str, Any]:
-    """CPU seconds of each command and of its yardstick, in turns."""
+    """CPU seconds of each command and of its reference, in alternation."""
     found: dict[str, Any] = {}
     for name, (command, yardstick) in COMMANDS.items():
         seconds = {"wait": [], "least": []}
@@ -51,7 +51,7 @@ def cpu_seconds(command: list[str]) -> float:
 
 
 def stages(run: Path) -> dict[str, float]:
-    """Seconds of the stages of the demo with one seed; scoring again finds everything done."""
+    """Seconds of the stages of the demo with one seed; the second scoring has nothing to do."""
     commands = {
         "run": [EQUABLE, "run", "digits", *DIGITS, "--out", str(run), "--json"],
         "score again": [EQUABLE, "score", str(run), "--jobs", "1", "--json"],
