@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from equable.datasets.extras import require
-from equable.errors import DataError
+from equable.errors import DataError, require_package
 from equable.files import atomic_path
 
 ATTEMPTS = 4
@@ -49,7 +48,7 @@ def cache_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
         except RuntimeError as error:  # ~name of nobody
             name = "data_dir" if data_dir else "EQUABLE_CACHE"
             raise DataError(f"{name} must be a path; got {str(chosen)!r}: {error}") from error
-    return Path(require("pooch", "finding the cache folder").os_cache("equable"))
+    return Path(require_package("pooch", "finding the cache folder").os_cache("equable"))
 
 
 def fetch_file(
@@ -115,7 +114,7 @@ def _sweep_stale(target: Path) -> None:
 
 def _download(record: RemoteFile, target: Path, attempts: int, wait: float) -> None:
     """Download with retries; whatever fails, `target` is whole or absent."""
-    requests = require("requests", "downloading a dataset")
+    requests = require_package("requests", "downloading a dataset")
     for attempt in range(1, attempts + 1):
         try:
             with atomic_path(target) as temporary:
@@ -145,7 +144,7 @@ def _reason(error: Exception) -> str:
 
 def _stream(record: RemoteFile, temporary: Path, target: Path) -> None:
     """Stream the file to `temporary` and check it on the way."""
-    pooch = require("pooch", "downloading a dataset")
+    pooch = require_package("pooch", "downloading a dataset")
     with ExitStack() as stack:
         downloader = pooch.HTTPDownloader(
             chunk_size=CHUNK,
@@ -173,7 +172,7 @@ def _close_later(stack: ExitStack, response: Any) -> None:
 @contextmanager
 def _progress(record: RemoteFile) -> Iterator[Any]:
     """Show a progress bar on standard error, silent when that is not a terminal."""
-    tqdm = require("tqdm", "downloading a dataset").tqdm
+    tqdm = require_package("tqdm", "downloading a dataset").tqdm
     with tqdm(total=record.bytes, desc=record.name, unit="B", unit_scale=True, disable=None) as bar:
         yield bar
 

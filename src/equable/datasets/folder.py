@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, ImageDataset
-from equable.datasets.extras import require
 from equable.datasets.images import MAX_BYTES, decode, pixel_limit
-from equable.errors import DataError
+from equable.errors import DataError, require_package
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".pgm", ".ppm")
 _SPLITS = {"train": TRAIN, "val": VALIDATION, "validation": VALIDATION, "test": TEST}
@@ -90,7 +89,7 @@ def _is_image(path: Path) -> bool:
 
 def _read(paths: list[Path], image_size: int | None, root: Path) -> np.ndarray:
     """All images as one (N, H, H, C) array; unreadable ones are named together, not one a run."""
-    tqdm = require("tqdm", "reading images").tqdm
+    tqdm = require_package("tqdm", "reading images").tqdm
     found, unreadable, held, packed = [], [], 0, 0
     for path in tqdm(paths, desc="reading", unit=" images", disable=None):
         try:

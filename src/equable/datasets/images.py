@@ -10,8 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from equable.datasets.extras import require
-from equable.errors import DataError, MissingExtraError
+from equable.errors import DataError, MissingExtraError, require_package
 
 MAX_PIXELS = 50_000_000
 #: All images of a dataset together.
@@ -30,7 +29,10 @@ def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb
     With `size`, the central square is resized to size × size (bicubic, with anti-aliasing). A camera's
     orientation mark is obeyed; transparency is dropped.
     """
-    image_module, ops = require("PIL.Image", "reading images"), require("PIL.ImageOps", "reading images")
+    image_module, ops = (
+        require_package("PIL.Image", "reading images"),
+        require_package("PIL.ImageOps", "reading images"),
+    )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # whatever Pillow warns of is checked below
@@ -48,7 +50,7 @@ def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:
     """Square images (N, H, H, C) uint8 at another size (bicubic, with anti-aliasing)."""
-    image_module = require("PIL.Image", "resizing images")
+    image_module = require_package("PIL.Image", "resizing images")
     shape = (len(images), size, size, images.shape[3])
     if math.prod(shape) > MAX_BYTES:
         raise DataError(f"images must fit in {MAX_BYTES >> 30} GB of pixels; image_size {size} is too large")

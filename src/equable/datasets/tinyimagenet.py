@@ -15,9 +15,8 @@ import numpy as np
 
 from equable.datasets.archives import open_zip
 from equable.datasets.base import NOT_GIVEN, ImageDataset
-from equable.datasets.extras import require
 from equable.datasets.images import decode
-from equable.errors import DataError
+from equable.errors import DataError, require_package
 
 ROOT = "tiny-imagenet-200"
 SIZE = 64
@@ -36,7 +35,7 @@ def load_tinyimagenet(path: Path) -> ImageDataset:
     A label is the index of its WordNet id in the sorted list ``wnids.txt``. JPEGs are decoded in memory
     (1.2 GB); the few grey ones become RGB.
     """
-    tqdm = require("tqdm", "reading images").tqdm
+    tqdm = require_package("tqdm", "reading images").tqdm
     with _files(path) as (names, read):
         wnids = _wnids(names, read, path)
         index = {wnid: label for label, wnid in enumerate(wnids)}
