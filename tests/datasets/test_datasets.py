@@ -315,7 +315,7 @@ def test_check_refuses_what_a_scenario_would(
         make_scenario(data.labels, data.split, sizes=[data.n_classes])
 
 
-@pytest.mark.parametrize("images", range(1, 8))
+@pytest.mark.parametrize("images", [2, 3])
 def test_check_and_scenario_agree_on_small_classes(tmp_path: Path, images: int) -> None:
     arrays = {
         "train_images": np.zeros((images + 20, 8, 8), np.uint8),

@@ -1,6 +1,6 @@
 """TinyImageNet: the train folder only, 200 classes of 500 images at 64 px.
 
-The official zip, another zip of the folder ``tiny-imagenet-200``, and that folder itself are read alike.
+Input is the official zip, another zip of the folder ``tiny-imagenet-200``, or that folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_tinyimagenet(path: Path) -> bool:
 
 
 def load_tinyimagenet(path: Path) -> ImageDataset:
-    """Read the train folder; splits are not given, since the paper counts these 100,000 images alone.
+    """Read the train folder without splits, as the paper counts these 100,000 images only.
 
     A label is the index of its WordNet id in the sorted list ``wnids.txt``. JPEGs are decoded in memory
     (1.2 GB); the few grey ones become RGB.
@@ -72,7 +72,7 @@ def _wnids(names: list[str], read: Callable[[str], bytes], path: Path) -> list[s
 
 
 def _training_images(names: list[str], index: dict[str, int], path: Path) -> list[tuple[str, int]]:
-    """(name, label) of every training image, sorted by name so that the order is always the same."""
+    """(name, label) of every training image, sorted by name."""
     found = []
     for name in sorted(names):
         match = _TRAINING_IMAGE.fullmatch(name)
