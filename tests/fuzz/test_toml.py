@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from equable.benchmark.config import PRESETS, load_config, parse_seeds, read_config
-from equable.benchmark.settings import Config
-from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
+from equable.benchmark.settings import Config, default_settings
+from equable.benchmark.toml import dump_toml, read_preset
 from equable.errors import ConfigError
 from fuzz.hostile import damaged
 from fuzz.sandbox import FUZZ
 
 TEXTS = [read_preset(name).encode() for name in ("default", *PRESETS)]
-KEYS = [*flatten(parse_toml(read_preset("default"), "default")), "methods", "colour", "data", "training"]
+KEYS = [*default_settings(), "methods", "colour", "data", "training"]
 ODD = [
     b"a = " + b"9" * 5000,
     b"[" * 3000,

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from equable.errors import InputError
+from equable.training.settings import NETWORK_TABLE
 
 # (number of classes, image shape (height, width, channels)) → network
 NetworkFactory = Callable[[int, tuple[int, int, int]], nn.Module]
@@ -117,7 +118,10 @@ class ResNet32(_ResNet):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-NETWORKS: dict[str, Callable[..., nn.Module]] = {"slim_resnet18": SlimResNet18, "resnet32": ResNet32}
+#: Name in the settings → class.
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    name: globals()[row.class_name] for name, row in NETWORK_TABLE.items()
+}
 
 
 def build_network(
