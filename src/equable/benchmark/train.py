@@ -58,7 +58,7 @@ def require_training(config: Config) -> None:
             raise _missing(name)
     if config.training.device != "cpu":
         try:
-            _training()[1].require_device(config.training.device)
+            _training()[0].require_device(config.training.device)
         except ConfigError as error:
             raise ConfigError(f"training.{error}") from error
 

@@ -14,10 +14,10 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from equable.scenarios.tasks import Scenario
 from equable.training.checkpoint import load_tensors, load_weights, save_tensors
 from equable.training.collect import collect_tests, collect_validation
 from equable.training.images import Images
-from equable.training.networks import NetworkFactory, build_network, require_outputs
+from equable.training.networks import NetworkFactory, build_network, require_device, require_outputs
 from equable.training.settings import TrainingSettings
 from equable.training.tcil import PerturbedMemory, perturb_memory
 from equable.training.train_task import train_task
@@ -44,14 +44,6 @@ FILES = (MODEL, "memory.npz", "test.npz", "validation.npz", "perturbed.npz")
 MAY_CHANGE = ("device", "threads")
 #: Settings that older runs do not have; with these values they do not enter the stamp.
 ADDED_LATER = {"learner": "er"}
-
-
-class Dataset(Protocol):
-    """Anything with (N, H, W, C) uint8 images, such as `equable.datasets.ImageDataset`."""
-
-    @property
-    def images(self) -> np.ndarray:
-        """The images, in the row order of the scenario."""
 
 
 @dataclass
@@ -69,7 +61,7 @@ class Run:
 
 
 def train_scenario(
-    dataset: Dataset,
+    dataset: Any,
     scenario: Scenario,
     network: NetworkFactory,
     settings: TrainingSettings,
@@ -83,7 +75,7 @@ def train_scenario(
     Parameters
     ----------
     dataset
-        Holds the images of the rows of the scenario.
+        Has (N, H, W, C) uint8 ``images`` in the row order of the scenario, like `ImageDataset`.
     network
         Called as ``network(n_classes, (height, width, channels))``, for instance
         ``functools.partial(SlimResNet18, nf=20)``; see `equable.training.networks` for own networks.
@@ -118,29 +110,21 @@ def train_scenario(
     """
     require_device(settings.device)
     with _torch_setup(settings):
-        run = _start(dataset, scenario, network, settings, seed)
-        return [
-            _do_task(run, index, Path(folder) / f"task-{index}", progress) for index in range(len(scenario))
-        ]
-
-
-def require_device(device: str) -> None:
-    """Raise unless torch can use the device on this machine."""
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available[device]:
-        raise ConfigError(f"device must be one that torch can use on this machine; got {device!r}")
+        run = _start(dataset.images, scenario, network, settings, seed)
+        folders = [Path(folder) / f"task-{index}" for index in range(len(scenario))]
+        return [_do_task(run, index, path, progress) for index, path in enumerate(folders)]
 
 
 def _start(
-    dataset: Dataset, scenario: Scenario, network: NetworkFactory, settings: TrainingSettings, seed: int
+    pixels: np.ndarray, scenario: Scenario, network: NetworkFactory, settings: TrainingSettings, seed: int
 ) -> Run:
-    pixels = dataset.images
     if len(pixels) != len(scenario.labels):
         raise ConfigError(
             f"scenario must be of this dataset: {len(scenario.labels)} labels, {len(pixels)} images"
         )
     images = Images(pixels, scenario[0].train, settings.device)
-    shape = (int(pixels.shape[1]), int(pixels.shape[2]), int(pixels.shape[3]))
+    _, height, width, channels = map(int, pixels.shape)
+    shape = (height, width, channels)
     built = build_network(network, scenario.n_classes, shape, seed=seed, device=settings.device)
     stamp = _stamp(pixels, scenario, built, settings, seed)
     rows = torch.from_numpy(scenario[0].train[: settings.batch_size])
@@ -189,14 +173,12 @@ def _do_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[
 
 def _read_done(run: Run, folder: Path) -> dict[str, Any] | None:
     """The facts of a finished task; None where they are missing or damaged."""
-    try:
-        facts = read_sealed(folder / DONE) if (folder / DONE).exists() else None
-    except FileFormatError:
-        return None
-    if not isinstance(facts, dict):
-        return None
-    _require_stamp(run, folder, facts)
-    return facts
+    with suppress(FileNotFoundError, FileFormatError):
+        facts = read_sealed(folder / DONE)
+        if isinstance(facts, dict):
+            _require_stamp(run, folder, facts)
+            return facts
+    return None
 
 
 def _require_stamp(run: Run, folder: Path, facts: Mapping[str, Any]) -> None:
@@ -239,8 +221,7 @@ def _load_model(run: Run, folder: Path) -> dict[str, Any] | None:
         return None
     _require_stamp(run, folder, facts)
     load_weights(run.network, weights, folder / MODEL)
-    trained: dict[str, Any] = facts.get("training", {})
-    return trained
+    return dict(facts.get("training", {}))
 
 
 def _train(run: Run, index: int, folder: Path, progress: bool | None) -> dict[str, Any]:
@@ -280,7 +261,15 @@ def _write_files(
     run: Run, index: int, folder: Path, names: Sequence[str], trained: dict[str, Any]
 ) -> dict[str, Any]:
     """Make these files; return the facts of the task and of the files."""
-    facts = _task_facts(run, index) | trained
+    facts = {
+        "stamp": run.stamp,
+        "scenario_hash": run.scenario.hash,
+        "seed": run.seed,
+        "task": index,
+        "n_seen": run.scenario.n_seen(index),
+        "settings": run.settings.model_dump(),
+        **trained,
+    }
     if MODEL in names:
         statistics = {"mean": run.images.mean.tolist(), "std": run.images.std.tolist()}
         # Without times, so that equal weights give equal bytes.
@@ -290,17 +279,13 @@ def _write_files(
         rows = {"replay_memory": run.replay_memory.rows, "calibration_buffer": run.calibration_buffer.rows}
         write_npz(folder / "memory.npz", rows)
     if "test.npz" in names:
-        facts |= _write_test(run, index, folder)
+        test, times = collect_tests(run.network, run.images, run.scenario, index)
+        test.save(folder / "test.npz")
+        facts |= _per_task(test, index + 1) | {"test": times}
     if "validation.npz" in names or "perturbed.npz" in names:
         facts |= _write_validation(run, index, folder, names)
     forward = {name: facts.pop(name) for name in ("validation", "test") if name in facts}
     return {**facts, "forward": forward}
-
-
-def _write_test(run: Run, index: int, folder: Path) -> dict[str, Any]:
-    test, times = collect_tests(run.network, run.images, run.scenario, index)
-    test.save(folder / "test.npz")
-    return {**_per_task(test, index + 1), "test": {name: asdict(timed) for name, timed in times.items()}}
 
 
 def _write_validation(run: Run, index: int, folder: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -308,54 +293,37 @@ def _write_validation(run: Run, index: int, folder: Path, names: Sequence[str]) 
     validation, times = collect_validation(
         run.network, run.images, run.scenario, index, run.calibration_buffer
     )
-    facts: dict[str, Any] = {"validation": {name: asdict(timed) for name, timed in times.items()}}
+    facts: dict[str, Any] = {"validation": times}
     if "validation.npz" in names:
         validation.save(folder / "validation.npz")
     if "perturbed.npz" in names:
-        perturbed, seconds = _perturb(run, index, validation.outputs)
-        perturbed.outputs.save(folder / "perturbed.npz")
+        start = time.perf_counter()
+        current = validation.outputs[validation.outputs.tasks == index]
+        perturbed = _perturb(run, index, current)
         found = {name: value for name, value in vars(perturbed).items() if name != "outputs"}
-        facts["tcil"] = {**found, "seconds": seconds}
+        facts["tcil"] = {**found, "seconds": time.perf_counter() - start}
+        perturbed.outputs.save(folder / "perturbed.npz")
     return facts
 
 
-def _perturb(run: Run, index: int, validation: Outputs) -> tuple[PerturbedMemory, float]:
-    start = time.perf_counter()
-    assert validation.tasks is not None
+def _perturb(run: Run, index: int, current: Outputs) -> PerturbedMemory:
     rows = run.replay_memory.rows
-    perturbed = perturb_memory(
-        run.network,
-        run.images.batch(torch.from_numpy(rows)),
-        run.scenario.labels[rows],
-        validation[validation.tasks == index],
-        run.scenario[index].classes,
-        run.scenario.tasks_of(rows),
-    )
-    return perturbed, time.perf_counter() - start
+    x = run.images.batch(torch.from_numpy(rows))
+    labels = run.scenario.labels[rows]
+    tasks = run.scenario.tasks_of(rows)
+    return perturb_memory(run.network, x, labels, current, run.scenario[index].classes, tasks)
 
 
 def _per_task(test: Outputs, n_tasks: int) -> dict[str, list[float]]:
     """Accuracy and mean confidence on each task's test set."""
     assert test.labels is not None
     logits = test.logits.astype(np.float64)
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    confidence = 1 / np.exp(shifted).sum(axis=1)
+    confidence = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
     hit = logits.argmax(axis=1) == test.labels
     inside = [test.tasks == task for task in range(n_tasks)]
     return {
         "accuracy": [float(hit[rows].mean()) for rows in inside],
         "confidence": [float(confidence[rows].mean()) for rows in inside],
-    }
-
-
-def _task_facts(run: Run, index: int) -> dict[str, Any]:
-    return {
-        "stamp": run.stamp,
-        "scenario_hash": run.scenario.hash,
-        "seed": run.seed,
-        "task": index,
-        "n_seen": run.scenario.n_seen(index),
-        "settings": run.settings.model_dump(),
     }
 
 
