@@ -14,30 +14,32 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "equable"
 
-FOUNDATION = ("errors", "npy", "arrays", "files", "outputs")
+FOUNDATION = ("errors", "arrays", "files", "outputs")
 SIBLINGS = ("calibrators", "metrics", "datasets", "scenarios")
 
 # part of the package → the other parts it may import; the first pattern that fits a module counts
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
-    "npy": ("errors",),
     "arrays": ("errors",),
-    "files": ("errors", "npy"),
+    "files": ("errors",),
     "outputs": ("errors", "arrays", "files"),
     "calibrators": FOUNDATION,
     "metrics": FOUNDATION,
     "datasets": (*FOUNDATION, "scenarios"),
     "scenarios": FOUNDATION,
-    "training": (*FOUNDATION, *SIBLINGS),
-    "benchmark.train*": (*FOUNDATION, *SIBLINGS, "training", "benchmark"),
-    "benchmark": (*FOUNDATION, *SIBLINGS, "benchmark.train*", "reports"),
-    "reports": (*FOUNDATION, *SIBLINGS, "benchmark"),
+    "training.settings": (*FOUNDATION, "training.learners"),
+    "training.learners": (*FOUNDATION, "training", "training.settings"),
+    "training": (*FOUNDATION, *SIBLINGS, "training.settings", "training.learners"),
+    "benchmark.train*": (*FOUNDATION, *SIBLINGS, "training", "training.settings", "benchmark"),
+    "benchmark": (*FOUNDATION, *SIBLINGS, "training.settings", "benchmark.train*", "reports"),
+    "reports": (*FOUNDATION, *SIBLINGS, "training.settings", "benchmark"),
     "deploy": (*FOUNDATION, *SIBLINGS, "benchmark", "reports"),
     "integrations": (*FOUNDATION, "calibrators", "metrics"),
     "cli": (
         *FOUNDATION,
         *SIBLINGS,
         "training",
+        "training.settings",
         "benchmark.train*",
         "benchmark",
         "reports",
@@ -47,7 +49,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 # what is heavy or dangerous → the only parts that may import it
 ONLY_IN: dict[str, tuple[str, ...]] = {
-    "torch": ("training", "benchmark.train*", "integrations"),
+    "torch": (
+        "training.[!s]*",
+        "training.scenario_training",
+        "training.sgd",
+        "benchmark.train*",
+        "integrations",
+    ),
     "safetensors.torch": ("training", "benchmark.train*", "integrations"),
     "pickle": ("datasets.pickles*",),
     **dict.fromkeys(("cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),
@@ -193,7 +201,7 @@ PLANTED = [
     ("arrays", "from equable.files import read_npz", "arrays may import"),
     ("outputs", "from equable import calibrators", "outputs may import"),
     ("calibrators.temperature", "from equable.metrics import accuracy", "calibrators may import"),
-    ("metrics.task_comparison", "from equable.scenarios.tasks import Task", "metrics may import"),
+    ("metrics.compare_tasks", "from equable.scenarios.tasks import Task", "metrics may import"),
     (
         "scenarios.memories",
         "def f():\n    from equable.calibrators import DATS",
@@ -204,14 +212,15 @@ PLANTED = [
     ("benchmark.score", "import torch", "only .*training.* may"),
     ("benchmark.score", "def f():\n    import torch.nn", "only .*training.* may"),
     ("integrations.torch", "from equable.training import train_scenario", "integrations may import"),
-    ("training.train_scenario", "from equable.benchmark import run_folder", "training may import"),
-    ("training.train_scenario", "from equable.cli import main", "training may import"),
+    ("training.scenario_training", "from equable.benchmark import run_folder", "training may import"),
+    ("training.scenario_training", "from equable.cli import main", "training may import"),
+    ("training.settings", "def f():\n    import torch", "only .* may"),
     ("cli", "import torch", "only .* may"),
     ("calibrators.base", "from torch import Tensor", "only .* may"),
     ("calibrators.base", "import importlib\nimportlib.import_module('torch')", "line 2: .* torch"),
     ("calibrators.serialization", "from safetensors.torch import save", "only .* may"),
-    ("metrics.reliability_display", "from matplotlib import pyplot", "only inside functions"),
-    ("metrics.reliability_display", "class A:\n    import matplotlib", "only inside functions"),
+    ("metrics.reliability", "from matplotlib import pyplot", "only inside functions"),
+    ("metrics.reliability", "class A:\n    import matplotlib", "only inside functions"),
     ("outputs", "import pickle", "only .*pickles.* may"),
     ("datasets.cifar", "import pickle", "only .*pickles.* may"),
     ("outputs", "import joblib", "nobody"),
@@ -226,13 +235,13 @@ PLANTED = [
     ("calibrators.base", "import equable\nequable.__version__", None),
     ("calibrators.base", "from equable.calibrators.newton import softmax", None),
     ("calibrators.base", "from equable.outputs import Outputs", None),
-    ("training.train_scenario", "import torch\nfrom equable.scenarios.tasks import Scenario", None),
+    ("training.scenario_training", "import torch\nfrom equable.scenarios.tasks import Scenario", None),
     ("benchmark.train", "import torch\nfrom equable.training import train_scenario", None),
     ("benchmark.train_cells", "from equable.benchmark.train import train", None),
     ("benchmark.run", "from equable.benchmark.train import train", None),
     ("benchmark.score", "from equable.benchmark.run_folder import Run", None),
-    ("metrics.reliability_display", "def draw():\n    from matplotlib import pyplot", None),
-    ("metrics.reliability_display", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes", None),
+    ("metrics.reliability", "def draw():\n    from matplotlib import pyplot", None),
+    ("metrics.reliability", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes", None),
     ("integrations.onnx", "from equable.calibrators import DATS", None),
     ("datasets.pickles", "import pickle", None),
     ("outputs", "np.load(path, allow_pickle=False)", None),

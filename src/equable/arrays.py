@@ -1,7 +1,7 @@
-"""What callers hand in, checked once and turned into numpy arrays.
+"""Checks that turn array-likes into numpy arrays.
 
-Notation used everywhere: N rows, K classes seen so far, D features. Lists, numpy arrays of any
-float type and torch tensors (any device) are welcome; nothing is ever modified in place.
+Notation: N rows, K classes seen so far, D features. Lists, numpy arrays of any float type and torch
+tensors on any device are accepted; inputs are never modified.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-# Rows of a block: small enough for 64-bit working copies of a block to stay in the cache.
+# Numbers in a block of rows, few enough for float64 working copies to stay in the cache.
 BLOCK_ELEMENTS = 1 << 15
-# Fewer rows than this can be ≥ 0 and sum to 1 by chance, though they are logits.
+# Fewer rows of logits than this may be ≥ 0 and sum to 1 by chance.
 SUSPICIOUS_ROWS = 8
-# Logits further out than this overflow in float64 once they are subtracted or divided by a temperature.
+# Larger logits overflow in float64 when they are subtracted or divided by a temperature.
 LARGEST_LOGIT = 1e300
-# Weights that sum to less lose digits, or vanish, when they are divided by their number.
+# Weights with a smaller sum lose digits, or become 0, when they are divided by their number.
 LEAST_WEIGHT = 1e-290
 
 
@@ -35,7 +35,7 @@ def row_blocks(n_rows: int, n_columns: int, elements: int = BLOCK_ELEMENTS) -> l
 
 
 def as_array(value: Any, name: str, *, words: bool = False) -> np.ndarray:
-    """Any array-like as a numpy array, without a copy where possible; objects may be `words` where asked."""
+    """Any array-like as a numpy array, without a copy where possible; `words` allows text objects."""
     try:
         array = np.asarray(_from_torch(value) if hasattr(value, "detach") else value)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
@@ -45,16 +45,18 @@ def as_array(value: Any, name: str, *, words: bool = False) -> np.ndarray:
     if array.dtype.hasobject:
         kind = "whole numbers or text" if words else "an array of numbers"
         raise InputError(f"{name} must be {kind}; got objects such as {_short(value)}")
-    # numpy would drop the mask and show the numbers that it hides
+    # numpy would drop the mask
     if isinstance(value, np.ma.MaskedArray) and np.any(value.mask):
         raise InputError(f"{name} must have no masked entries; got {_short(value)}")
     return array
 
 
 def _from_torch(tensor: Any) -> Any:
-    """A tensor's numbers on the CPU, without importing torch; numpy has no bfloat16."""
+    """A tensor as a numpy array, without importing torch; numpy has no bfloat16."""
     tensor = tensor.detach().cpu()
-    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    if str(tensor.dtype) == "torch.bfloat16":
+        tensor = tensor.float()
+    return tensor.numpy()
 
 
 def as_matrix(
@@ -62,7 +64,7 @@ def as_matrix(
 ) -> np.ndarray:
     """A real (N, M) matrix; float16, float32 and float64 keep their type.
 
-    It is finite, unless `finite` is False because the caller is going to look at every number himself.
+    With ``finite=False`` the caller checks for NaN and infinities.
     """
     array = as_array(value, name)
     if array.ndim != 2:
@@ -71,7 +73,7 @@ def as_matrix(
         array = array.astype(np.float64)
     if array.dtype.kind != "f":
         raise InputError(f"{name} must be real numbers; got dtype {array.dtype}")
-    if array.dtype.itemsize > 8:  # long double: what float64 cannot hold becomes infinite, and is refused
+    if array.dtype.itemsize > 8:  # long double; what overflows becomes infinite and is refused below
         with np.errstate(over="ignore"):
             array = array.astype(np.float64)
     if array.shape[0] == 0:
@@ -88,10 +90,10 @@ def as_matrix(
 
 
 def as_logits(value: Any) -> np.ndarray:
-    """The (N, K) logits, K ≥ 2; beyond ±1e300 they are taken as that.
+    """The (N, K) logits, K ≥ 2, clipped to ±1e300.
 
-    Whoever masks a class with the lowest float64 means a probability of zero, and has it from −1e300 too;
-    but differences of larger numbers, and their products with 1 / T, overflow.
+    Classes are often masked with the lowest float64; −1e300 gives them a probability of zero, too, and
+    does not overflow in differences and quotients.
     """
     logits = as_matrix(value, "logits", min_columns=2)
     if logits.dtype == np.float64 and (logits.min() < -LARGEST_LOGIT or logits.max() > LARGEST_LOGIT):
@@ -100,25 +102,24 @@ def as_logits(value: Any) -> np.ndarray:
 
 
 def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
-    """Raise when every row looks like a probability vector: they are never converted silently.
-
-    Fewer than `least_rows` rows may look so by chance: a warning.
-    """
+    """Raise when every row is ≥ 0 and sums to 1; with fewer than `least_rows` rows, only warn."""
     for block in row_blocks(*logits.shape):
         rows = logits[block].astype(np.float64)
         if not ((rows >= 0).all() and (np.abs(rows.sum(axis=1) - 1) <= 1e-3).all()):
             return
     text = "logits must be the scores before softmax; every row is ≥ 0 and sums to 1, as probabilities do. "
     if len(logits) < least_rows:
-        warnings.warn(f"{text}They may be logits by chance; look at them", EvidenceWarning, stacklevel=4)
+        warnings.warn(
+            f"{text}With so few rows they may still be logits; check them", EvidenceWarning, stacklevel=4
+        )
         return
-    raise InputError(f"{text}Pass the logits, or log-probabilities if nothing else was kept")
+    raise InputError(f"{text}Pass the logits, or log-probabilities if nothing else is stored")
 
 
 def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> IntArray:
     """The (N,) class indices in 0 … K − 1."""
     labels = as_integers(value, name, n_rows)
-    # read without a sign, a negative number is a huge one
+    # as unsigned integers, negative numbers are huge
     if labels.size and labels.view(np.uint64).max() >= n_classes:
         worst = labels.max() if labels.max() >= n_classes else labels.min()
         raise InputError(
@@ -133,7 +134,7 @@ def as_integers(value: Any, name: str, n_rows: int) -> IntArray:
     whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.floor(array)).all()
     if not whole and array.dtype.kind not in "iub":
         raise InputError(f"{name} must be whole numbers; got {_short(array)} of dtype {array.dtype}")
-    # compared as Python numbers: 2⁶³ − 1 is no float64
+    # compared as Python ints, because 2⁶³ − 1 is not a float64
     if array.dtype.kind in "uf" and array.size and (int(array.min()) < -(2**63) or int(array.max()) >= 2**63):
         raise InputError(f"{name} must fit in 64 bits with a sign; got {array.min()} … {array.max()}")
     return array.astype(np.int64)
@@ -150,7 +151,7 @@ def as_vector(value: Any, name: str, n_rows: int, *, words: bool = False) -> np.
 
 
 def as_generator(value: Any) -> np.random.Generator:
-    """The generator of a seed, or the one given."""
+    """The generator of a seed, or the given generator."""
     try:
         return np.random.default_rng(value)
     except (ValueError, TypeError) as error:
@@ -160,7 +161,7 @@ def as_generator(value: Any) -> np.random.Generator:
 
 
 def as_groups(value: Any, n_rows: int) -> np.ndarray:
-    """The (N,) batch ids: whole numbers or text, also as a table's column of Python words."""
+    """The (N,) batch ids: whole numbers or text, also as Python objects."""
     array = as_vector(value, "groups", n_rows, words=True)
     if array.dtype.kind not in "iubUS":
         raise InputError(f"groups must be whole numbers or text; got dtype {array.dtype}")
@@ -193,7 +194,7 @@ def as_probabilities(value: Any, name: str = "y_prob") -> np.ndarray:
     ones = np.ones(array.shape[1], dtype=np.result_type(array.dtype, np.float32))
     for block in row_blocks(*array.shape):
         rows = array[block].astype(ones.dtype, copy=False)
-        # Nearly all rows are far from the limits, and need no more than this; a NaN fails it.
+        # A fast check that nearly all blocks pass; NaN fails it.
         if rows.min() >= 0 and np.abs(rows @ ones - 1).max() <= 0.9e-3:
             continue
         _require_finite(rows, name, first_row=block.start)
@@ -210,7 +211,7 @@ def as_probabilities(value: Any, name: str = "y_prob") -> np.ndarray:
 
 
 def _require_finite(array: np.ndarray, name: str, first_row: int = 0) -> None:
-    """NaN and infinities all show in the minimum or maximum; no copy of the array is made."""
+    """Raise at the first NaN or infinity; block by block, without a copy of the array."""
     for block in row_blocks(array.shape[0], array.shape[1], elements=1 << 20):
         if not _all_finite(array[block]):
             rows, columns = np.nonzero(~np.isfinite(array[block]))
@@ -221,7 +222,7 @@ def _require_finite(array: np.ndarray, name: str, first_row: int = 0) -> None:
 
 
 def _all_finite(block: np.ndarray) -> bool:
-    if block.dtype == np.float16:  # processors do not compare them; their bits without the sign are in order
+    if block.dtype == np.float16:  # slow to compare; their bits without the sign are ordered
         return bool((block.view(np.uint16) & 0x7FFF).max() < 0x7C00)
     return bool(np.isfinite(block.min()) and np.isfinite(block.max()))
 

@@ -3,9 +3,14 @@
 A message names the culprit, the rule and the value: ``coverage must be in (0, 1]; got 1.4``.
 """
 
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
 
 class EquableError(Exception):
-    """Base of all errors below: catch it to catch whatever equable refuses."""
+    """Base of all errors below."""
 
 
 class InputError(EquableError, ValueError):
@@ -17,7 +22,7 @@ class NotFittedError(EquableError, ValueError, AttributeError):
 
 
 class UnsupportedError(EquableError, NotImplementedError):
-    """The method cannot do what was asked, by its nature (ETS has no single temperature)."""
+    """The method does not define what was requested (ETS has no single temperature)."""
 
 
 class FileFormatError(EquableError, ValueError):
@@ -25,23 +30,23 @@ class FileFormatError(EquableError, ValueError):
 
 
 class ConfigError(EquableError, ValueError):
-    """A run's settings are unknown, impossible, or differ from those the run was started with."""
+    """A setting of a run is unknown, impossible, or differs from the one the run was started with."""
 
 
 class LockedError(EquableError):
-    """Another run works in the folder, or took it over."""
+    """Another process holds the lock of the run folder."""
 
 
 class ClusterError(EquableError, ConnectionError):
-    """The scheduler cannot be reached or went away; the same command resumes."""
+    """The Dask scheduler cannot be reached or has stopped; the same command resumes the run."""
 
 
 class DataError(EquableError, OSError):
-    """A dataset is missing, cannot be fetched, or is not the file it should be."""
+    """A dataset is missing, cannot be downloaded, or is not the expected file."""
 
 
 class MethodError(EquableError, RuntimeError):
-    """A calibrator of the user's own raised an error; the message has its name and what it said."""
+    """A user's own calibrator raised an error; the message has its name and the original message."""
 
 
 class MissingExtraError(EquableError, ImportError):
@@ -53,8 +58,19 @@ class EquableWarning(UserWarning):
 
 
 class ConvergenceWarning(EquableWarning):
-    """A fit ended at a bound or before it converged; the result is usable but look at it."""
+    """A fit ended at a bound or before it converged; the result is usable but needs a check."""
 
 
 class EvidenceWarning(EquableWarning):
-    """A number rests on very few rows."""
+    """A number is based on very few rows."""
+
+
+def require_package(module: str, purpose: str) -> ModuleType:
+    """Import an optional module of the extra ``train``, or name the extra that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = {"PIL": "Pillow"}.get(module.split(".")[0], module)
+        raise MissingExtraError(
+            f"{purpose} needs {package}; install it with: pip install 'equable[train]'"
+        ) from error

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: atomic writes, and an npz reader that trusts nothing.
+"""Atomic writes, sealed JSON, and an npz reader that checks declared sizes first.
 
 Every file of equable is written beside its target and moved into place, so a killed process leaves
 either the old file or the new one. Nothing here can pickle or unpickle.
@@ -9,42 +9,47 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Never
+from typing import IO, Any, BinaryIO, Never
 
 import numpy as np
 from numpy.lib import format as npy_format
 
 from equable.errors import FileFormatError, InputError
-from equable.npy import MAGIC, is_plain, read_npy
+
+PathLike = str | os.PathLike[str]
 
 # An npz file may not unpack to more than this many times its size (or this many bytes, if more):
 # a few kilobytes must not be able to fill the memory.
 MAX_EXPANSION = 200
 FREE_BYTES = 64 * 2**20
-# zipfile unpacks these two piece by piece; bzip2 and lzma blow up a 4 kB piece to gigabytes at once.
+MAX_ITEM = 2**24  # bytes of one array entry, such as a text
+# zipfile unpacks these two in small pieces; bzip2 and lzma can turn 4 kB into gigabytes at once.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 END_RECORD = 22  # bytes at the end of a zip file, before a comment of at most 65,535
+# Version 3 of npy is for structured types only.
+READ_HEADER = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 SEAL = "sha256"
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(path: PathLike) -> Iterator[Path]:
     """Yield a temporary path beside `path`; move it there when the block ends without an error.
 
-    A link is followed: what it points to is replaced. A device or a pipe is not: it is an ``OSError``.
+    The target of a link is replaced. A device or a pipe is an ``OSError``.
     """
     target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
     if target.exists() and not target.is_file() and not target.is_dir():
         raise OSError(errno.EINVAL, "must be a file; it is a device, a pipe or a socket", str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    # the system applies the umask itself, where tempfile would leave the file closed to its group
+    # os.open applies the umask; tempfile would make the file unreadable for its group
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
@@ -52,29 +57,28 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(stream.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        if error.filename is None and error.errno is not None:  # a full disk does not say what was written
+        if error.filename is None and error.errno is not None:  # a full disk does not name the file
             error.filename = str(target)
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+def write_bytes(path: PathLike, data: bytes) -> None:
     """Write `data` to `path` atomically."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: PathLike, text: str) -> None:
     """Write `text` to `path` atomically, as UTF-8 with Unix line ends."""
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
+def write_json(path: PathLike, value: Any) -> None:
     """Write `value` as JSON that every reader takes; finite floats keep every bit.
 
-    JSON has no NaN and no infinity: they are refused here and in `read_json`. Who has nothing to
-    say writes None.
+    NaN and infinity are refused here and in `read_json`; use None for missing values.
     """
     try:
         text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False)
@@ -83,8 +87,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, text + "\n")
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read JSON, or say that the file is not JSON."""
+def read_json(path: PathLike) -> Any:
+    """Read JSON; anything else is a `FileFormatError`."""
     data = Path(path).read_bytes()
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
@@ -92,12 +96,12 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise FileFormatError(f"{path} must be a JSON file; it is damaged: {error}") from error
 
 
-def write_sealed(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
-    """Write a JSON object with the SHA-256 of its content beside it, under ``sha256``."""
+def write_sealed(path: PathLike, value: Mapping[str, Any]) -> None:
+    """Write a JSON object together with the SHA-256 of its content, under ``sha256``."""
     write_json(path, {**value, SEAL: _seal(value)})
 
 
-def read_sealed(path: str | os.PathLike[str]) -> Any:
+def read_sealed(path: PathLike) -> Any:
     """Read what `write_sealed` wrote, without the seal; a changed digit is a `FileFormatError`."""
     value = read_json(path)
     if isinstance(value, dict) and value.pop(SEAL, None) != _seal(value):
@@ -106,7 +110,7 @@ def read_sealed(path: str | os.PathLike[str]) -> Any:
 
 
 def _seal(value: Mapping[str, Any]) -> str:
-    # Read back first: lists and tuples, numbers and texts as keys are the same in JSON.
+    # Converted to JSON types first: tuples become lists and number keys become text.
     plain = json.loads(json.dumps(value))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -115,23 +119,21 @@ def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is no JSON number")
 
 
-def sha256_of(path: str | os.PathLike[str]) -> str:
+def sha256_of(path: PathLike) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_npz(
-    path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], *, compress: bool = False
-) -> None:
+def write_npz(path: PathLike, arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
     """Write arrays to an npz file atomically; equal arrays give equal bytes."""
     for name, array in arrays.items():
-        if not is_plain(array.dtype):
+        if not _is_plain(array.dtype):
             raise InputError(f"array {name!r} must hold plain numbers or text; got dtype {array.dtype}")
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
     with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name in sorted(arrays):
-            member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, whatever the clock says
+            member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, so that equal arrays give equal bytes
             member.compress_type = method
             array = np.asarray(arrays[name], order="C")
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -139,70 +141,98 @@ def write_npz(
                 npy_format.write_array(stream, array, allow_pickle=False)
 
 
-def read_npz(path: str | os.PathLike[str], make: str = "np.savez(…, name=array)") -> dict[str, np.ndarray]:
-    """Read all arrays of an npz file without pickle and without trusting its headers.
+def read_npz(path: PathLike, example: str = "np.savez(…, name=array)") -> dict[str, np.ndarray]:
+    """Read all arrays of an npz file, without pickle and within a size that follows from the file's own.
 
-    What the system refuses (a missing file, a folder) is its own ``OSError``; whatever is wrong with
-    the content is a `FileFormatError`. `make` tells who brings a single array how such a file is made.
+    A missing file or a folder is an ``OSError``; damaged or foreign content is a `FileFormatError`.
+    `example` is the hint shown for a bare .npy file.
     """
     with open(path, "rb") as stream:
-        if stream.read(len(MAGIC)) == MAGIC:
+        if stream.read(len(npy_format.MAGIC_PREFIX)) == npy_format.MAGIC_PREFIX:
             raise FileFormatError(
                 f"{path} must be an npz file of named arrays; it is a single array (npy). "
-                f"Make one with {make}"
+                f"Make one with {example}"
             )
-        limit = max(FREE_BYTES, MAX_EXPANSION * os.fstat(stream.fileno()).st_size)
+        stream.seek(0)
         try:
-            with zipfile.ZipFile(stream) as archive:
-                _require_all_members(archive, stream)
-                return _read_members(path, archive, limit)
+            with np.load(stream, allow_pickle=False) as archive:
+                names = _check_members(path, archive.zip, stream)
+                return {n: _as_native(archive[f"{n}.npy"], f"{path}, array {n!r}") for n in names}
         except (FileFormatError, MemoryError):
             raise
-        # zipfile meets damage with a dozen kinds of exception (struct.error, OSError, NotImplementedError …)
+        # zipfile and numpy raise many types for damage (struct.error, OSError, NotImplementedError …)
         except Exception as error:
             raise FileFormatError(
                 f"{path} must be a whole npz file; it is damaged or foreign: {error}"
             ) from error
 
 
-def _require_all_members(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
-    """Compare the entries found with their number in the end record, which zipfile does not.
-
-    One changed byte, the length of a comment, lets an entry swallow the next one.
-    """
-    stream.seek(0, os.SEEK_END)
-    stream.seek(max(0, stream.tell() - END_RECORD - 0xFFFF))
-    tail = stream.read()
-    place = tail.rfind(b"PK\5\6")
-    told = int.from_bytes(tail[place + 10 : place + 12], "little")
-    if told not in (len(archive.infolist()), 0xFFFF):  # that many, and more, stand elsewhere
-        raise zipfile.BadZipFile(f"it tells of {told} members and lists {len(archive.infolist())}")
-
-
-def _read_members(
-    path: str | os.PathLike[str], archive: zipfile.ZipFile, limit: int
-) -> dict[str, np.ndarray]:
+def _check_members(path: PathLike, archive: zipfile.ZipFile, stream: BinaryIO) -> list[str]:
+    """The names of the arrays, after all declared sizes are compared and before anything is unpacked."""
     members = archive.infolist()
+    # zipfile does not compare the entries with their number in the end record: a forged comment length
+    # hides an entry. 0xFFFF stands for a number in the zip64 record.
+    declared = _declared_members(stream)
+    if declared not in (len(members), 0xFFFF):
+        raise FileFormatError(f"{path} must list {declared} members; it lists {len(members)}")
+    limit = max(FREE_BYTES, MAX_EXPANSION * os.fstat(stream.fileno()).st_size)
     unpacked = sum(member.file_size for member in members)
     if unpacked > limit:
         raise FileFormatError(
             f"{path} must not unpack to more than {limit} bytes; it claims {unpacked} bytes"
         )
-    arrays: dict[str, np.ndarray] = {}
+    names: list[str] = []
     for member in members:
-        name = _array_name(path, member)
-        if name in arrays:
+        name = member.filename.removesuffix(".npy")
+        if not member.filename.endswith(".npy"):
+            raise FileFormatError(f"{path} must hold npy arrays only; it holds {name!r}")
+        if member.compress_type not in METHODS:
+            raise FileFormatError(
+                f"{path} must be stored or deflated; {name!r} has zip method {member.compress_type}"
+            )
+        if name in names:
             raise FileFormatError(f"{path} must hold each array once; it holds {name!r} twice")
-        with archive.open(member) as stream:
-            arrays[name] = read_npy(stream, member.file_size, f"{path}, array {name!r}")
-    return arrays
+        names.append(name)
+        with archive.open(member) as content:
+            _check_header(content, member.file_size, f"{path}, array {name!r}")
+    return names
 
 
-def _array_name(path: str | os.PathLike[str], member: zipfile.ZipInfo) -> str:
-    if not member.filename.endswith(".npy"):
-        raise FileFormatError(f"{path} must hold npy arrays only; it holds {member.filename!r}")
-    if member.compress_type not in METHODS:
+def _declared_members(stream: BinaryIO) -> int:
+    """The number of members in the end record of a zip file."""
+    stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, stream.tell() - END_RECORD - 0xFFFF))
+    tail = stream.read()
+    start = tail.rfind(b"PK\5\6")
+    return int.from_bytes(tail[start + 10 : start + 12], "little")
+
+
+def _check_header(stream: IO[bytes], size: int, where: str) -> None:
+    """Refuse a member of `size` bytes whose header declares another size, or another type than plain data."""
+    try:
+        version = npy_format.read_magic(stream)
+        shape, _, dtype = READ_HEADER[version](stream)
+    except Exception as error:  # MemoryError, too, which Python's parser raises for nested text
+        raise FileFormatError(f"{where} must have a header of npy 1.0 or 2.0: {error!r:.200}") from error
+    if not _is_plain(dtype):
+        raise FileFormatError(f"{where} must hold plain numbers or text; it holds {dtype}")
+    declared = math.prod(shape) * dtype.itemsize
+    held = size - stream.tell()
+    if declared != held:
         raise FileFormatError(
-            f"{path} must be stored or deflated; {member.filename!r} has zip method {member.compress_type}"
+            f"{where}: header declares {declared} bytes of shape {shape}; the file holds {held}"
         )
-    return member.filename.removesuffix(".npy")
+
+
+def _is_plain(dtype: np.dtype) -> bool:
+    return dtype.kind in "biufcSU" and 0 < dtype.itemsize <= MAX_ITEM
+
+
+def _as_native(array: np.ndarray, where: str) -> np.ndarray:
+    """The array in native byte order; text must consist of Unicode code points."""
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if native.dtype.kind == "U" and native.size:
+        code_points = np.ascontiguousarray(native).reshape(-1).view(np.uint32)
+        if code_points.max() > 0x10FFFF:
+            raise FileFormatError(f"{where} must hold text; it holds numbers that are no characters")
+    return native

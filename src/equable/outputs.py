@@ -1,4 +1,4 @@
-"""Outputs: the one record that crosses every layer, and its npz file.
+"""Outputs: logits, labels, features, tasks and groups of N rows, and their npz file.
 
 Notation: N rows, K classes seen so far (columns of the logits, in order of arrival), D features.
 """
@@ -18,8 +18,8 @@ from equable.errors import FileFormatError, InputError
 from equable.files import read_npz, write_npz
 
 SCHEMA = 1
-MAKE = "np.savez('rows.npz', logits=…, labels=…)"
-#: What other programs call these arrays.
+SAVE_EXAMPLE = "np.savez('rows.npz', logits=…, labels=…)"
+#: Names of these arrays in other programs.
 SYNONYMS = {
     **dict.fromkeys(("x", "z", "scores", "outputs"), "logits"),
     **dict.fromkeys(("y", "y_true", "targets"), "labels"),
@@ -31,7 +31,7 @@ SYNONYMS = {
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """What a classifier said about N rows; all but the logits are optional.
+    """Outputs of a classifier for N rows; all but the logits are optional.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ class Outputs:
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
         chosen: dict[str, Any] = {n: None if value is None else value[rows] for n, value in arrays.items()}
         if chosen["logits"].ndim != 2 or not len(chosen["logits"]):
-            return Outputs(**chosen)  # which refuses them
-        part = object.__new__(Outputs)  # rows of a record are checked already
+            return Outputs(**chosen)  # raises
+        part = object.__new__(Outputs)  # the rows of a record are already checked
         for name, value in chosen.items():
             object.__setattr__(part, name, value)
         return part
@@ -101,7 +101,7 @@ class Outputs:
         write_npz(path, self.arrays(), compress=compress)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What `save` writes: the schema and every array that is there."""
+        """What `save` writes: the schema and every array that is not None."""
         present = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         return {"schema": np.array(SCHEMA), **present}
 
@@ -111,7 +111,7 @@ class Outputs:
 
         A damaged, foreign or newer file is a `FileFormatError`; bad arrays are named with the file.
         """
-        return cls.from_arrays(read_npz(path, MAKE), path)
+        return cls.from_arrays(read_npz(path, SAVE_EXAMPLE), path)
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], path: str | os.PathLike[str]) -> Self:
@@ -137,14 +137,13 @@ class Outputs:
 
 
 def _suggestion(held: Iterable[str], known: set[str]) -> str:
-    """Which names the unknown arrays may be meant to have; none that is taken."""
-    free, found = known - set(held), {}
+    """A hint: the free name that each unknown array may stand for."""
+    found = {}
     for name in sorted(set(held) - known):
-        meant = SYNONYMS.get(name.lower()) or next(
-            iter(difflib.get_close_matches(name.lower(), known, n=1)), ""
-        )
-        if meant in free:
+        close = difflib.get_close_matches(name.lower(), known, n=1)
+        meant = SYNONYMS.get(name.lower()) or "".join(close)
+        if meant in known - set(held):
             found[name] = meant
     if found:
         return "; did you mean " + ", ".join(f"{meant} for {name!r}" for name, meant in found.items()) + "?"
-    return f"; give each its name: {MAKE}" if "arr_0" in held else ""
+    return f"; give each its name: {SAVE_EXAMPLE}" if "arr_0" in held else ""

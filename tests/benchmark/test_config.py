@@ -8,10 +8,13 @@ import pytest
 
 from equable.benchmark.config import PRESETS, check_classes, load_config, parse_seeds, read_config
 from equable.benchmark.run_data import scenario_of
+from equable.benchmark.settings import default_settings
 from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
+from equable.benchmark.train import replay_settings
 from equable.datasets import DATASETS
 from equable.errors import ConfigError
 from equable.reports import paper
+from equable.training.settings import NETWORK_TABLE
 
 MEDICAL = ("bloodcell", "skinlesions")
 #: Preset → the paper's, and what it changes of that, as its own file says.
@@ -105,7 +108,7 @@ def test_rebuilt_presets_take_their_data_by_path(preset, tmp_path):
 
 
 def test_presets_are_small_differences_from_a_complete_default():
-    known = set(flatten(parse_toml(read_preset("default"), "")))
+    known = set(default_settings())
     assert known == set(load_config("digits").flat())
     folder = Path(__file__).parents[2] / "src" / "equable" / "benchmark" / "presets"
     assert {path.stem for path in folder.glob("*.toml")} == {"default", *PRESETS}
@@ -226,12 +229,19 @@ def test_config_toml_reads_back_as_it_was(tmp_path):
 
 
 def test_settings_are_those_of_training():
-    training = pytest.importorskip("equable.training")
-    from equable.benchmark.train import replay_settings
-
     config = load_config("cifar100")
-    made = replay_settings(config)
-    assert {**vars(made), "threads": 0} == config.training.model_dump()
+    assert replay_settings(config) == config.training
     assert replay_settings(config, 3).threads == 3
-    for name in training.NETWORKS:
+    for name in NETWORK_TABLE:
         load_config("digits", settings=[f"network.name={name}"])
+
+
+def test_a_run_of_before_there_were_learners_is_experience_replay(tmp_path):
+    """Its config.toml does not name the learner."""
+    config = load_config("digits")
+    text = config.to_toml().replace('learner = "er"\n', "")
+    assert text != config.to_toml()
+    (tmp_path / "config.toml").write_text(text)
+    assert read_config(tmp_path / "config.toml") == config
+    with pytest.raises(ConfigError, match=r"training\.learner must be 'er'; got 'magic'"):
+        load_config("digits", settings=["training.learner=magic"])

@@ -67,7 +67,7 @@ def test_a_process_that_is_still_being_made_has_not_died(tiny_run):
 
 def test_the_files_of_a_task_are_those_that_training_writes():
     pytest.importorskip("torch")
-    from equable.training.train_scenario import DONE, FILES
+    from equable.training.scenario_training import DONE, FILES
 
     assert set(TASK_FILES) == {*FILES, DONE}
 

@@ -97,11 +97,11 @@ def test_a_long_name_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.
 
 def test_too_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
-    with pytest.raises(DataError, match="or 3 members; it claims 4 bytes in 4 members"):
+    with pytest.raises(DataError, match=r"or 3 members; .* in 4 members"):
         read_all_zip(zip_with(tmp_path / "a.zip", a=b"1", b=b"1", c=b"1", d=b"1"))
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("keep", [0.0, 0.5, 0.999])
 def test_truncated_archives(tmp_path: Path, keep: float) -> None:
     noise = bytes((i * i + i // 7) % 251 for i in range(40_000))
     for path in (

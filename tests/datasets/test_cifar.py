@@ -148,7 +148,7 @@ def test_a_pickle_that_calls_something_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forged: bytes
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"may hold numpy arrays, lists and text only; it asks for "):
+    with pytest.raises(DataError, match=r"must hold numpy arrays, lists and text only; it asks for "):
         load_arrays(forged, "batch")
     assert os.listdir(tmp_path) == []
 
@@ -156,7 +156,7 @@ def test_a_pickle_that_calls_something_is_refused(
 def test_a_forged_batch_inside_an_archive_is_named(tmp_path: Path) -> None:
     members = cifar10_members()
     members["cifar-10-batches-py/data_batch_3"] = pickle.dumps({"data": Evil(os.getcwd)}, protocol=2)
-    with pytest.raises(DataError, match=r"data_batch_3: a pickle here may .* it asks for posix.getcwd"):
+    with pytest.raises(DataError, match=r"data_batch_3: a pickle must .* it asks for posix.getcwd"):
         load_dataset(official(tmp_path, "cifar10", members), data_dir=tmp_path)
 
 
@@ -183,8 +183,8 @@ ARRAY = (
         (python2(batch(1, b"labels", 3))[:-200], "damaged"),
         (python2([1, 2]), "must hold a dictionary; it holds a list"),
         (b"\x80\x02}U\x01acnumpy.core.multiarray\n_reconstruct\n)\x81s.", "damaged"),
-        (ARRAY % (b"K\x03", b"\x89"), "as many bytes"),
-        (ARRAY % (b"J\xff\xff\xff\xff", b"\x89"), "as many"),
+        (ARRAY % (b"K\x03", b"\x89"), "one byte an entry"),
+        (ARRAY % (b"J\xff\xff\xff\xff", b"\x89"), "one byte an entry"),
         (b"\x80\x02cnumpy\ndtype\n}b.", "damaged"),
     ],
     ids=["empty", "header", "truncated", "list", "no state", "short", "negative", "state of a class"],

@@ -163,7 +163,7 @@ def test_huge_images_are_refused_before_decoding(tmp_path: Path, monkeypatch: py
         (["1.png", "2.png"], "one folder a class"),
         (["a/1.png"], "at least two distinct names"),
         (["a/1.png", "b/readme.txt"], r"class 1 \(b\) has none"),
-        (["train/a/1.png", "train/b/1.png", "val/a/1.png"], "must hold train, test and perhaps val"),
+        (["train/a/1.png", "train/b/1.png", "val/a/1.png"], "must hold train, test and optionally val"),
         (["train/a/1.png", "train/b/1.png", "test/c/1.png"], "'c' is not in train"),
         (["train/a/1.png", "train/b/readme.txt", "test/b/1.png"], r"class 1 \(b\) has none"),
     ],

@@ -16,9 +16,9 @@ from fuzz.sandbox import FUZZ, call
 
 PRESETS = {path.stem: path.read_bytes() for path in Path(equable.__file__).parent.rglob("presets/*.toml")}
 TEXTS = list(PRESETS.values())
-DEFAULT = tomllib.loads(PRESETS["default"].decode())
-KEYS = [f"{key}.{name}" for key, table in DEFAULT.items() if isinstance(table, dict) for name in table]
-KEYS += [key for key, value in DEFAULT.items() if not isinstance(value, dict)]
+TABLES = [item for text in TEXTS for item in tomllib.loads(text.decode()).items()]
+KEYS = sorted({f"{key}.{name}" for key, table in TABLES if isinstance(table, dict) for name in table})
+KEYS += sorted({key for key, value in TABLES if not isinstance(value, dict)})
 KEYS += ["methods", "colour", "data", "training"]
 #: The one odd text that is right: a quoted dotted key.
 RIGHT = b"'data.source' = 'digits'"

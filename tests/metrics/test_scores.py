@@ -66,20 +66,13 @@ def test_blocks_do_not_show(planted):
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("kind", ["list", "float16", "float32", "torch", "fortran"])
-def test_every_kind_of_array(score, kind):
+def test_every_kind_of_array(score):
     p = np.array(TABLE)
-    given_as = {
-        "list": TABLE,
-        "float16": p.astype(np.float16),
-        "float32": p.astype(np.float32),
-        "torch": torch.tensor(p, requires_grad=True),
-        "fortran": np.asfortranarray(p),
-    }[kind]
-    assert score(LABELS, given_as) == pytest.approx(score(LABELS, p), rel=2e-3)
+    kinds = [TABLE, p.astype(np.float16), torch.tensor(p, requires_grad=True), np.asfortranarray(p)]
+    for given_as in kinds:
+        assert score(LABELS, given_as) == pytest.approx(score(LABELS, p), rel=2e-3)
 
 
-@pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize(
     ("y", "p", "message"),
     [
@@ -93,9 +86,10 @@ def test_every_kind_of_array(score, kind):
         ([0.5, 1], [[0.5, 0.5]] * 2, "y_true must be whole numbers"),
     ],
 )
-def test_bad_input_is_named(score, y, p, message):
-    with pytest.raises(InputError, match=message):
-        score(y, p)
+def test_bad_input_is_named(y, p, message):
+    for score in SCORES:
+        with pytest.raises(InputError, match=message):
+            score(y, p)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.integers(1, 40))

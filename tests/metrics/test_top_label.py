@@ -18,7 +18,7 @@ def assert_as_argmax(labels, table):
     assert confidence.dtype.itemsize == table.dtype.itemsize
 
 
-@pytest.fixture(params=[2, 3, 10, 64, 101])
+@pytest.fixture(params=[2, 101])
 def table(request):
     """Eighths: nearly every row has ties, and the sums are exact in any precision; several blocks."""
     k = request.param
@@ -47,20 +47,28 @@ def test_a_negative_zero_is_a_zero(table):
     assert_as_argmax(labels, np.where(table == 0, -0.0, table))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -1e-30, 1.2, 7.0])
-@pytest.mark.parametrize("row", [0, -1])
-def test_one_bad_number_is_found_in_any_block(table, bad, row):
-    table[row, 1] = bad
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1e-30, 1.2])
+@pytest.mark.parametrize("place", [(0, 0), (7, 1), (-1, -1)])
+def test_one_bad_number_is_found_in_any_block(table, bad, place):
+    table[place] = bad
     with pytest.raises(InputError, match="y_prob must"):
         read(np.zeros(len(table), dtype=int), table)
 
 
-@pytest.mark.parametrize("label", [-1, 10**6])
-def test_one_bad_label_is_found_in_any_block(table, label):
-    labels = np.zeros(len(table), dtype=int)
-    labels[-1] = label
-    with pytest.raises(InputError, match=f"y_true must lie in 0 … {table.shape[1] - 1} .*got {label}"):
-        read(labels, table)
+def test_one_row_that_does_not_sum_to_one_is_found(table):
+    for scale in (0.99, 1.01):
+        table[17] *= scale
+        with pytest.raises(InputError, match="row 17 sums to"):
+            read(np.zeros(len(table), dtype=int), table.astype(np.float32))
+        table[17] /= scale
+
+
+def test_one_bad_label_is_found_in_any_block(table):
+    for label in (-1, 10**6):
+        labels = np.zeros(len(table), dtype=int)
+        labels[-1] = label
+        with pytest.raises(InputError, match=f"y_true must lie in 0 … {table.shape[1] - 1} .*got {label}"):
+            read(labels, table)
 
 
 def test_sums_near_the_limit_are_allowed(table):
@@ -71,26 +79,8 @@ def test_a_single_row(table):
     assert_as_argmax(np.array([1]), table[:1])
 
 
-@pytest.mark.parametrize("bad", [np.nan, -0.2, 1.2])
-@pytest.mark.parametrize("place", [(0, 0), (7, 1), (17, -1)])
-def test_one_bad_number_is_found_anywhere(table, bad, place):
-    table = table[:18].astype(np.float32)
-    table[place] = bad
-    with pytest.raises(InputError, match="y_prob must"):
-        read(np.zeros(len(table), dtype=int), table)
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.uint64, np.float32, ">i8"])
-def test_labels_of_any_type(table, dtype):
+def test_labels_of_any_type(table):
     labels = np.random.default_rng(2).integers(0, table.shape[1], len(table))
-    hit = read(labels.astype(dtype), table)[1]
-    np.testing.assert_array_equal(hit, table.argmax(axis=1) == labels)
-
-
-@pytest.mark.parametrize("row", [3, 17])
-@pytest.mark.parametrize("scale", [0.99, 1.01])
-def test_one_row_that_does_not_sum_to_one_is_found(table, row, scale):
-    table = table[:18].astype(np.float32)
-    table[row] *= scale
-    with pytest.raises(InputError, match=f"row {row} sums to"):
-        read(np.zeros(len(table), dtype=int), table)
+    for dtype in (np.int8, np.uint64, np.float32, ">i8"):
+        hit = read(labels.astype(dtype), table)[1]
+        np.testing.assert_array_equal(hit, table.argmax(axis=1) == labels)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from equable.errors import EquableError, FileFormatError
-from equable.training.checkpoint import load_tensors, load_weights, prefixed, save_tensors, under
+from equable.training.checkpoint import add_prefix, load_tensors, load_weights, save_tensors, with_prefix
 from equable.training.networks import SlimResNet18
 from fuzz.hostile import damaged, lying_safetensors
 
@@ -18,12 +18,12 @@ from fuzz.hostile import damaged, lying_safetensors
 def test_round_trip_keeps_every_bit_and_the_facts(tmp_path):
     network = SlimResNet18(4, (8, 8, 1), nf=2).to(memory_format=torch.channels_last)
     save_tensors(
-        tmp_path / "a.safetensors", prefixed("network", network.state_dict()), {"epoch": 3, "loss": 0.1}
+        tmp_path / "a.safetensors", add_prefix("network", network.state_dict()), {"epoch": 3, "loss": 0.1}
     )
     tensors, facts = load_tensors(tmp_path / "a.safetensors")
     assert facts == {"epoch": 3, "loss": 0.1}
     other = SlimResNet18(4, (8, 8, 1), nf=2).to(memory_format=torch.channels_last)
-    load_weights(other, under("network", tensors), "a.safetensors")
+    load_weights(other, with_prefix("network", tensors), "a.safetensors")
     for name, value in other.state_dict().items():
         assert torch.equal(value, network.state_dict()[name])
     assert other.stem.weight.stride() == network.stem.weight.stride()

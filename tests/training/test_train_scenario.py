@@ -19,13 +19,17 @@ from equable.files import read_npz, read_sealed
 from equable.scenarios import make_scenario
 from equable.training import ReplaySettings, SlimResNet18, train_scenario
 from equable.training.checkpoint import load_tensors
-from equable.training.train_scenario import _torch_setup
+from equable.training.scenario_training import _torch_setup
 from equable.training.train_task import TaskTrainer
 
 FILES = {"model.safetensors", "memory.npz", "validation.npz", "perturbed.npz", "test.npz", "done.json"}
 SETTINGS = ReplaySettings(
     batch_size=16, momentum=0.9, max_epochs=3, memory_size=8, augmentation="flip_crop", threads=1
 )
+
+
+def changed(settings, **changes):
+    return ReplaySettings(**{**settings.model_dump(), **changes})
 
 
 def tiny(n_classes=4):
@@ -151,8 +155,8 @@ def test_kill_9_in_the_middle_of_an_epoch_leaves_no_trace(whole, tmp_path):
     [
         ("equable.training.train_task.TaskTrainer._step", 2),  # first epoch, no checkpoint yet
         ("equable.training.train_task.save_tensors", 3),  # while the third checkpoint is written
-        ("equable.training.train_scenario.perturb_memory", 1),  # outputs half written
-        ("equable.training.train_scenario.write_sealed", 2),  # all but done.json written
+        ("equable.training.scenario_training.perturb_memory", 1),  # outputs half written
+        ("equable.training.scenario_training.write_sealed", 2),  # all but done.json written
     ],
 )
 def test_any_interruption_leaves_no_trace(whole, tmp_path, monkeypatch, place, call):
@@ -186,7 +190,7 @@ def test_another_seed_is_another_run(whole, tmp_path):
     [
         ({"seed": 1}, r"other settings: seed: 0 → 1 \(stored → given\)"),
         (
-            {"settings": replace(SETTINGS, learning_rate=0.2, calibration_percent=30.0, threads=2)},
+            {"settings": changed(SETTINGS, learning_rate=0.2, calibration_percent=30.0, threads=2)},
             r"other settings: learning_rate: 0.1 → 0.2; calibration_percent: 50.0 → 30.0 \(stored",
         ),
         ({"order": [3, 2, 1, 0]}, r"other class order or splits\. Give the same"),
@@ -197,11 +201,11 @@ def test_another_seed_is_another_run(whole, tmp_path):
     ],
 )
 def test_a_folder_of_another_experiment_is_refused(tmp_path, changes, message):
-    quick = replace(SETTINGS, max_epochs=1)
+    quick = changed(SETTINGS, max_epochs=1)
     train(tmp_path, settings=quick)
     before = contents(tmp_path)
     if "settings" in changes:
-        changes = {"settings": replace(changes["settings"], max_epochs=1)}
+        changes = {"settings": changed(changes["settings"], max_epochs=1)}
     with pytest.raises(ConfigError, match=message):
         train(tmp_path, **{"settings": quick, **changes})
     assert contents(tmp_path) == before
@@ -249,9 +253,9 @@ def test_another_kind_of_module_is_another_network(finished, tmp_path, monkeypat
 
 
 def test_threads_and_device_may_change(tmp_path):
-    quick = replace(SETTINGS, max_epochs=1)
+    quick = changed(SETTINGS, max_epochs=1)
     first = train(tmp_path, settings=quick)
-    assert train(tmp_path, settings=replace(quick, threads=None)) == first
+    assert train(tmp_path, settings=changed(quick, threads=None)) == first
 
 
 @pytest.mark.parametrize("damage", [None, b"damaged"])
@@ -283,6 +287,6 @@ def test_scenario_of_another_dataset_is_refused(tmp_path):
 
 def test_the_number_of_threads_is_put_back():
     before = torch.get_num_threads()
-    with _torch_setup(replace(SETTINGS, threads=before + 1)):
+    with _torch_setup(changed(SETTINGS, threads=before + 1)):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before

@@ -1,7 +1,5 @@
 """One task: what a step sees, what early stopping keeps."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -18,6 +16,10 @@ from equable.training.train_task import Epoch, Progress, TaskTrainer, task_seed,
 SETTINGS = ReplaySettings(batch_size=32, max_epochs=4, memory_size=24, threads=1)
 
 
+def changed(settings, **changes):
+    return ReplaySettings(**{**settings.model_dump(), **changes})
+
+
 def small_network(seed=0):
     return build_network(lambda k, shape: SlimResNet18(k, shape, nf=2), 6, (8, 8, 1), seed=seed)
 
@@ -29,7 +31,7 @@ def make_trainer(digits, scenario):
     def make(index=1, memory_rows=scenario[0].train[:10], **changes):
         rows = np.asarray(memory_rows, dtype=np.int64)
         return TaskTrainer(
-            small_network(), images, scenario, index, rows, replace(SETTINGS, **changes), seed=0
+            small_network(), images, scenario, index, rows, changed(SETTINGS, **changes), seed=0
         )
 
     return make
@@ -173,7 +175,7 @@ def test_the_score_is_that_of_validation_rows_and_memory(rule, score):
     split, labels, named = np.array(table).T
     scenario = make_scenario(labels, split, order=range(4), tasks=2)
     images = Images(named.astype(np.uint8).reshape(-1, 1, 1, 1), scenario[0].train)
-    settings = replace(SETTINGS, early_stopping=rule, learning_rate=1e-6, max_epochs=1)
+    settings = changed(SETTINGS, early_stopping=rule, learning_rate=1e-6, max_epochs=1)
     found = train_task(Told(images), images, scenario, 1, scenario[0].train, settings, seed=0).epochs[0]
     assert (found.current_accuracy, found.memory_accuracy) == pytest.approx((7 / 10, 2 / 5))
     assert found.score == pytest.approx(score)
@@ -205,7 +207,7 @@ def test_training_sees_every_form_of_an_image_and_early_stopping_the_image_itsel
     scenario = make_scenario(np.repeat(np.arange(4), 60), tasks=2)
     images = Images(np.repeat(image.astype(np.uint8)[None, :, :, None], 240, axis=0), scenario[0].train)
     network = Recording(images)
-    settings = replace(SETTINGS, augmentation=augmentation, max_epochs=10, learning_rate=1e-6)
+    settings = changed(SETTINGS, augmentation=augmentation, max_epochs=10, learning_rate=1e-6)
     train_task(network, images, scenario, 1, scenario[0].train, settings, seed=0)
     assert len(network.shown[True]) == n_forms
     assert network.shown[True] == {form.tobytes() for form in forms}
@@ -260,7 +262,7 @@ def test_the_best_weights_are_restored(digits, scenario, monkeypatch):
 @pytest.mark.parametrize("augmentation", ["none", "flips", "flip_crop"])
 def test_the_same_seed_gives_the_same_bits(digits, scenario, augmentation):
     images = Images(digits.images, scenario[0].train)
-    settings = replace(SETTINGS, augmentation=augmentation, max_epochs=1, momentum=0.5)
+    settings = changed(SETTINGS, augmentation=augmentation, max_epochs=1, momentum=0.5)
     weights = []
     for seed in (1, 1, 2):
         network = small_network()
@@ -306,7 +308,7 @@ def test_dropout_too_resumes_to_the_same_bits(digits, scenario, tmp_path):
         torch.manual_seed(int(interrupted))
         for max_epochs in (1, 2) if interrupted else (2,):
             network = build_network(Dropping, 6, (8, 8, 1), seed=0)
-            settings = replace(SETTINGS, max_epochs=max_epochs)
+            settings = changed(SETTINGS, max_epochs=max_epochs)
             empty = np.empty(0, dtype=np.int64)
             place = path if interrupted else None
             train_task(network, images, scenario, 0, empty, settings, seed=0, checkpoint=place)
@@ -319,7 +321,7 @@ def test_training_leaves_the_global_generator_alone(digits, scenario):
     expected = torch.rand(2)
     torch.manual_seed(5)
     images = Images(digits.images, scenario[0].train)
-    settings = replace(SETTINGS, max_epochs=1)
+    settings = changed(SETTINGS, max_epochs=1)
     train_task(small_network(), images, scenario, 0, np.empty(0, dtype=np.int64), settings, seed=0)
     assert torch.equal(torch.rand(2), expected)
 
@@ -342,7 +344,7 @@ def test_a_task_with_replay_resumes_to_the_same_bits(digits, scenario, tmp_path)
     images, memory = Images(digits.images, scenario[0].train), scenario[0].train[:10]
 
     def trained(network, epochs, **options):
-        settings = replace(SETTINGS, max_epochs=epochs, patience=9)
+        settings = changed(SETTINGS, max_epochs=epochs, patience=9)
         train_task(network, images, scenario, 1, memory, settings, seed=0, progress=False, **options)
         return network.state_dict()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from equable.benchmark.settings import Config, MethodSettings
+from equable.benchmark.settings import Config, MethodSettings, default_settings
 from equable.benchmark.toml import flatten, nest, parse_toml, parse_value, read_preset
 from equable.benchmark.user_methods import absolute, as_they_are, check_methods, parse_method, read_methods
 from equable.errors import ConfigError, DataError
@@ -185,7 +185,7 @@ def _require(holds: bool, origins: Mapping[str, str], key: str, rule: str, value
 
 
 def _default_layer() -> Layer:
-    return Layer("default.toml", flatten(parse_toml(read_preset("default"), "default.toml")))
+    return Layer("default.toml", default_settings())
 
 
 def _base_layer(what: str, asked: Asked) -> Layer:

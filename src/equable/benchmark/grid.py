@@ -22,7 +22,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -42,6 +42,7 @@ from equable.benchmark.toml import dump_toml, flatten, nest, parse_toml
 from equable.benchmark.user_methods import absolute, read_methods
 from equable.errors import ConfigError
 from equable.files import write_text
+from equable.training.settings import NETWORK_TABLE, NetworkName
 
 FILE = "grid.toml"
 
@@ -65,7 +66,7 @@ class GridDataset(_Part):
 class GridBackbone(_Part):
     """A network; without `nf` as wide as the dataset's settings say."""
 
-    name: Literal["slim_resnet18", "resnet32"]
+    name: NetworkName
     nf: COUNT | None = None
 
     @property
@@ -219,8 +220,8 @@ def _located(grid: GridSettings, path: Path) -> GridSettings:
 
 
 def _network(path: Path, backbone: GridBackbone) -> Layer:
-    if backbone.name == "resnet32" and backbone.nf is not None:
-        raise ConfigError(f"{path}: grid.backbones: resnet32 must have no nf; got {backbone.nf}")
+    if backbone.nf is not None and not NETWORK_TABLE[backbone.name].has_width:
+        raise ConfigError(f"{path}: grid.backbones: {backbone.name} must have no nf; got {backbone.nf}")
     values = {"network.name": backbone.name, "network.nf": backbone.nf}
     return Layer(str(path), {key: value for key, value in values.items() if value is not None})
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from equable.benchmark.settings import Config
-from equable.benchmark.toml import flatten, parse_toml, read_preset
+from equable.benchmark.settings import Config, default_settings
+from equable.benchmark.toml import flatten, parse_toml
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_sealed, write_sealed
 
@@ -69,8 +69,7 @@ def sealed_settings(path: Path) -> dict[str, Any]:
 def require_unedited(path: Path) -> None:
     """Refuse a ``config.toml`` whose settings are not those that the run was started with."""
     # a line that was deleted is a change to the default
-    default = flatten(parse_toml(read_preset("default"), "default.toml"))
-    changed = changes(sealed_settings(path), comparable({**default, **_stated(path)}))
+    changed = changes(sealed_settings(path), comparable({**default_settings(), **_stated(path)}))
     if changed:
         config = path / "config.toml"
         raise ConfigError(

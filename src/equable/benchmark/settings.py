@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from equable.benchmark.toml import dump_toml, flatten
+from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
+from equable.training.settings import NetworkName, TrainingSettings
 
 COUNT = Annotated[int, Field(ge=1)]
 #: More would fill the memory, or crash torch, where a zero too many was typed.
@@ -39,28 +40,10 @@ class ScenarioSettings(_Section):
 
 
 class NetworkSettings(_Section):
-    """Which network of `equable.training.NETWORKS`."""
+    """A network of `equable.training.settings.NETWORK_TABLE`."""
 
-    name: Literal["slim_resnet18", "resnet32"]
+    name: NetworkName
     nf: FEW
-
-
-class TrainingSettings(_Section):
-    """The fields of `equable.training.ReplaySettings`, ``threads = 0`` for torch's own choice."""
-
-    batch_size: Annotated[int, Field(ge=2)]
-    learning_rate: Annotated[float, Field(gt=0)]
-    momentum: Annotated[float, Field(ge=0, lt=1)]
-    weight_decay: Annotated[float, Field(ge=0)]
-    max_epochs: COUNT
-    patience: COUNT
-    early_stopping: Literal["balanced", "current"]
-    settle_batch_norm: bool
-    augmentation: Literal["none", "flips", "flip_crop"]
-    memory_size: COUNT
-    calibration_percent: Annotated[float, Field(gt=0, le=100)]
-    device: Literal["cpu", "cuda", "mps"]
-    threads: Annotated[int, Field(ge=0, le=1024)]
 
 
 class ScoreSettings(_Section):
@@ -81,6 +64,13 @@ class MethodSettings(_Section):
     settings: dict[str, PLAIN | list[PLAIN]] = {}
     #: Of the file that defines the class, when the run was last started or scored.
     sha256: str = ""
+
+
+def default_settings() -> dict[str, Any]:
+    """Dotted key → default: those of ``default.toml`` and of `TrainingSettings`."""
+    stated = flatten(parse_toml(read_preset("default"), "default.toml"))
+    training = {f"training.{name}": value for name, value in TrainingSettings().model_dump().items()}
+    return {**stated, **training}
 
 
 class Config(_Section):

@@ -10,10 +10,10 @@ from equable.benchmark.run_data import scenario_of
 from equable.benchmark.run_folder import RunFolder
 from equable.benchmark.settings import Config
 from equable.errors import ConfigError, MissingExtraError
+from equable.training.settings import NETWORK_TABLE, TrainingSettings
 
 if TYPE_CHECKING:
     from equable.datasets import ImageDataset
-    from equable.training import ReplaySettings
 
 
 def train_seed(
@@ -30,9 +30,9 @@ def train_seed(
     `threads` is for runs that share the machine; the settings' own number wins.
     """
     scenario = scenario_of(config, dataset, seed)
-    training = _training()
-    network = training.NETWORKS[config.network.name]
-    if config.network.name == "slim_resnet18":
+    networks, training = _training()
+    network = networks.NETWORKS[config.network.name]
+    if NETWORK_TABLE[config.network.name].has_width:
         network = partial(network, nf=config.network.nf)
     done: list[dict[str, Any]] = training.train_scenario(
         dataset,
@@ -46,13 +46,9 @@ def train_seed(
     return done
 
 
-def replay_settings(config: Config, threads: int | None = None) -> ReplaySettings:
-    """The settings as training takes them."""
-    values = config.training.model_dump()
-    settings: ReplaySettings = _training().ReplaySettings(
-        **{**values, "threads": values["threads"] or threads}
-    )
-    return settings
+def replay_settings(config: Config, threads: int | None = None) -> TrainingSettings:
+    """The settings of training; `threads` where they leave the number to torch."""
+    return config.training.model_copy(update={"threads": config.training.threads or threads or 0})
 
 
 def require_training(config: Config) -> None:
@@ -62,17 +58,18 @@ def require_training(config: Config) -> None:
             raise _missing(name)
     if config.training.device != "cpu":
         try:
-            _training().settings.require_device(config.training.device)
+            _training()[0].require_device(config.training.device)
         except ConfigError as error:
             raise ConfigError(f"training.{error}") from error
 
 
-def _training() -> Any:
+def _training() -> tuple[Any, Any]:
+    """The modules that need torch: networks and training."""
     try:
-        from equable import training
+        from equable.training import networks, scenario_training
     except ImportError as error:
         raise _missing(error.name) from error
-    return training
+    return networks, scenario_training
 
 
 def _missing(name: str | None) -> MissingExtraError:

@@ -1,12 +1,13 @@
-"""Members of tar.gz and zip archives, read in memory: nothing is ever extracted to disk.
+"""Members of tar.gz and zip archives, read in memory: nothing is extracted to disk.
 
-Every member of an archive is still checked, wanted or not: one whose path leaves the archive's folder, a
-link or a device, or a claim to unpack to an absurd size means a forged archive: nothing of it is used.
+Every member is checked, needed or not. A path that leaves the archive's folder, a link, a device or an
+absurd unpacked size means a forged archive, of which nothing is used.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import stat
 import struct
 import tarfile
@@ -15,59 +16,59 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from equable.errors import DataError
 
-# Image archives hardly shrink (CIFAR 1.1, TinyImageNet about 1): far more is a bomb.
+# Image archives hardly shrink (CIFAR 1.1 times, TinyImageNet about 1).
 MAX_EXPANSION = 20
 FREE_BYTES = 64 * 2**20
 MAX_MEMBERS = 1_000_000
+DAMAGE = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, gzip.BadGzipFile, struct.error, EOFError, RuntimeError,
+    ValueError,
+)  # fmt: skip
 
 
 def read_tar(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
-    """Contents of the wanted members of a tar.gz, by name, in one pass over the file."""
+    """Contents of the wanted members of a tar.gz, by name."""
     found: dict[str, bytes] = {}
-    with _damage_named(path), gzip.open(path) as unzipped:
-        stream: Any = _Capped(unzipped, path)
-        with tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20) as archive:
-            for member in archive:
-                _check_name(path, member.name)
-                if member.issparse() or not (member.isreg() or member.isdir()):
-                    raise DataError(
-                        f"{path}: member {member.name!r} must be a plain file; it is a link or a device"
-                    )
-                content = archive.extractfile(member) if wanted(member.name) else None
-                if content is not None:
-                    found[member.name] = content.read()
-        while stream.read(1 << 20):
-            pass  # to the very end, where gzip keeps its checksum
+    with _damage_named(path), tarfile.open(fileobj=_unpacked(path), mode="r:") as archive:
+        for member in archive:
+            _check_member(path, member.name, not member.issparse() and (member.isreg() or member.isdir()))
+            content = archive.extractfile(member) if wanted(member.name) else None
+            if content is not None:
+                found[member.name] = content.read()
     return found
+
+
+def _unpacked(path: Path) -> io.BytesIO:
+    """The tar inside a tar.gz, read to its end, where gzip keeps its checksum."""
+    data = io.BytesIO()
+    with gzip.open(path) as stream:
+        while piece := stream.read(1 << 20):
+            data.write(piece)
+            _check_size(path, data.tell())
+    data.seek(0)
+    return data
 
 
 @contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive whose every member has been checked; damage met while reading it is named, too."""
+    """Open a zip archive and check its members; damage found while it is read is named, too."""
     with _damage_named(path), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         _check_size(path, sum(member.file_size for member in members), len(members))
         for member in members:
-            _check_name(path, member.filename)
             kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise DataError(
-                    f"{path}: member {member.filename!r} must be a plain file; it is a link or a device"
-                )
+            _check_member(path, member.filename, kind in (0, stat.S_IFREG, stat.S_IFDIR))
         yield archive
 
 
 @contextmanager
 def _damage_named(path: Path) -> Iterator[None]:
-    """Turn every way in which archive readers fail into one error that names the file."""
-    damage = (tarfile.TarError, zipfile.BadZipFile, zlib.error, gzip.BadGzipFile, struct.error)
     try:
         yield
-    except (*damage, EOFError, RuntimeError, ValueError) as error:
+    except DAMAGE as error:
         reason = str(error) or type(error).__name__
         raise DataError(
             f"{path} must be a whole archive; it is truncated or damaged ({reason}). "
@@ -75,38 +76,21 @@ def _damage_named(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _check_name(path: Path, name: str) -> None:
-    """Refuse absolute paths, drive letters, backslashes and steps upwards."""
+def _check_member(path: Path, name: str, is_plain: bool) -> None:
+    """Refuse links, devices, absolute paths, drive letters, backslashes and steps upwards."""
     pure = PurePosixPath(name)
     if not name or pure.is_absolute() or ".." in pure.parts or any(sign in name for sign in "\\:\0"):
         raise DataError(
             f"{path}: member {name!r} must lie inside the archive's folder; the archive is not trusted"
         )
+    if not is_plain:
+        raise DataError(f"{path}: member {name!r} must be a plain file; it is a link or a device")
 
 
 def _check_size(path: Path, unpacked: int, members: int = 0) -> None:
-    limit = _limit(path)
+    limit = max(FREE_BYTES, MAX_EXPANSION * path.stat().st_size)
     if unpacked > limit or members > MAX_MEMBERS:
         raise DataError(
             f"{path} must not unpack to more than {limit} bytes or {MAX_MEMBERS} members; "
-            f"it claims {unpacked} bytes in {members} members"
+            f"it has {unpacked} bytes or more in {members} members"
         )
-
-
-def _limit(path: Path) -> int:
-    return max(FREE_BYTES, MAX_EXPANSION * path.stat().st_size)
-
-
-class _Capped:
-    """A stream that gives no more than the archive may unpack to, so that no header can fill the memory."""
-
-    def __init__(self, stream: gzip.GzipFile, path: Path) -> None:
-        self.stream, self.path = stream, path
-        self.taken, self.limit = 0, _limit(path)
-
-    def read(self, size: int) -> bytes:
-        chunk = self.stream.read(size)
-        self.taken += len(chunk)
-        if self.taken > self.limit:
-            raise DataError(f"{self.path} must not unpack to more than {self.limit} bytes; it goes on beyond")
-        return chunk

@@ -1,4 +1,4 @@
-"""ImageDataset: all images of one dataset in memory, with labels and the split each image is given."""
+"""ImageDataset: all images of a dataset in memory, with labels and given splits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SPLIT_NAMES = {TRAIN: "train", VALIDATION: "validation", TEST: "test", NOT_GIVEN
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Images, labels and given splits; checked on construction, never copied.
+    """Images, labels and given splits, checked on construction.
 
     Parameters
     ----------
     name : str
-        What tables and run folders call it.
+        Its name in tables and run folders.
     images : (N, H, H, C) uint8
         Square images, C = 1 (grey) or 3 (RGB).
     labels : (N,) int64
@@ -61,9 +61,9 @@ class ImageDataset:
             raise InputError(
                 f"every class must have a training image; class {missing} ({names[missing]}) has none"
             )
-        for field, value in (("images", images), ("labels", labels), ("class_names", names)):
+        checked = {"images": images, "labels": labels, "split": split.astype(np.int8), "class_names": names}
+        for field, value in checked.items():
             object.__setattr__(self, field, value)
-        object.__setattr__(self, "split", split.astype(np.int8))
 
     def __len__(self) -> int:
         return len(self.images)

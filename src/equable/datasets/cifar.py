@@ -30,14 +30,14 @@ def load_cifar100(path: Path) -> ImageDataset:
 def _load(
     name: str, path: Path, folder: str, training: list[str], test: str, meta: str, label: str
 ) -> ImageDataset:
-    """Read the archive; validation images are for the scenario to set aside from the training ones."""
+    """Read the archive; the scenario takes validation images from the training ones."""
     members = [f"{folder}/{member}" for member in [*training, test, meta]]
     contents = read_tar(path, members.__contains__)
-    for member in members:
-        if member not in contents:
-            raise DataError(
-                f"{path} must hold {member}; it is missing. Remove the file and download it again"
-            )
+    missing = [member for member in members if member not in contents]
+    if missing:
+        raise DataError(
+            f"{path} must hold {missing[0]}; it is missing. Remove the file and download it again"
+        )
     parsed = {member: load_arrays(contents.pop(member), f"{path}, {member}") for member in members}
     class_names = [as_text(text) for text in _entry(parsed.pop(members[-1]), f"{label}_names", path)]
     batches = [_batch(content, f"{label}s", f"{path}, {member}") for member, content in parsed.items()]
@@ -45,9 +45,8 @@ def _load(
     labels = np.concatenate([labels for _, labels in batches])
     split = np.full(len(labels), TRAIN, dtype=np.int8)
     split[len(labels) - n_test :] = TEST
-    return ImageDataset(
-        name, np.concatenate([rows for rows, _ in batches]), labels, split, tuple(class_names)
-    )
+    images = np.concatenate([rows for rows, _ in batches])
+    return ImageDataset(name, images, labels, split, tuple(class_names))
 
 
 def _batch(content: dict[str, Any], label: str, where: str) -> tuple[np.ndarray, np.ndarray]:

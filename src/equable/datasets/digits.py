@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits, which come with a dependency: no download."""
+"""scikit-learn's handwritten digits; no download."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from equable.datasets.base import NOT_GIVEN, ImageDataset
 
 
 def load_digits() -> ImageDataset:
-    """1797 grey images of 8 × 8 pixels, 10 classes; their 17 grey levels are spread over 0 … 255."""
-    from sklearn import datasets  # takes a second: only for those who want these images
+    """1797 grey images of 8 × 8 pixels, 10 classes; their 17 grey levels are scaled to 0 … 255."""
+    from sklearn import datasets  # lazy: the import takes a second
 
     digits = datasets.load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, ImageDataset
-from equable.datasets.extras import require
 from equable.datasets.images import MAX_BYTES, decode, pixel_limit
-from equable.errors import DataError
+from equable.errors import DataError, require_package
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".pgm", ".ppm")
 _SPLITS = {"train": TRAIN, "val": VALIDATION, "validation": VALIDATION, "test": TEST}
@@ -22,8 +21,8 @@ def load_folder(root: Path, image_size: int | None = None) -> ImageDataset:
     """Read a folder of images by class; classes and images in the order of their names.
 
     All images must have one square size, or `image_size` is given and the central square of each is
-    resized to it. They stay grey only if all are grey. ``root`` counts as split when its folders are
-    ``train``, ``test`` and perhaps ``val``; what is not given is split off by the scenario.
+    resized to it. They stay grey only if all are grey. ``root`` is split when its folders are ``train``,
+    ``test`` and optionally ``val``; the scenario makes the splits that are not given.
     """
     rows, names = _listing(root)
     images = _read([path for path, _, _ in rows], image_size, root)
@@ -35,13 +34,13 @@ def load_folder(root: Path, image_size: int | None = None) -> ImageDataset:
 def _listing(root: Path) -> tuple[list[tuple[Path, int, int]], list[str]]:
     """(path, label, split) of every image, and the class names."""
     parts = {part.name: part for part in _folders(root)}
-    if list(parts) == ["train"]:  # its folders are the classes, whatever they are called
+    if list(parts) == ["train"]:  # its folders are the classes
         return _one_listing(parts["train"])
-    # a class may be called "train": it is a split only where nothing but splits stands beside it
+    # a class may be called "train": it is a split only where all folders are splits
     if not ("train" in parts and set(parts) <= set(_SPLITS)):
         return _one_listing(root)
     if "test" not in parts or {"val", "validation"} <= set(parts):
-        raise DataError(f"{root} must hold train, test and perhaps val; it holds {', '.join(parts)}")
+        raise DataError(f"{root} must hold train, test and optionally val; it holds {', '.join(parts)}")
     names = [folder.name for folder in _folders(parts["train"])]
     rows = []
     for name, part in parts.items():
@@ -68,7 +67,7 @@ def _folders(root: Path) -> list[Path]:
 
 
 def shown(path: Path | str) -> str:
-    """A path for messages and names: bytes that are no text become question marks."""
+    """A path for messages; bytes that are not UTF-8 become question marks."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -89,9 +88,12 @@ def _is_image(path: Path) -> bool:
 
 
 def _read(paths: list[Path], image_size: int | None, root: Path) -> np.ndarray:
-    """All images as one (N, H, H, C) array; unreadable ones are named together, not one a run."""
-    tqdm = require("tqdm", "reading images").tqdm
-    found, unreadable, held, packed = [], [], 0, 0
+    """All images as one (N, H, H, C) array; one error names all unreadable images."""
+    tqdm = require_package("tqdm", "reading images").tqdm
+    found: list[np.ndarray] = []
+    unreadable: list[str] = []
+    held = 0
+    packed = 0
     for path in tqdm(paths, desc="reading", unit=" images", disable=None):
         try:
             found.append(decode(path, shown(path), size=image_size))
@@ -114,7 +116,7 @@ def _read(paths: list[Path], image_size: int | None, root: Path) -> np.ndarray:
     grey = all(pixels.shape[2] == 1 for pixels in found)
     images = np.empty((len(found), *found[0].shape[:2], 1 if grey else 3), dtype=np.uint8)
     for row, pixels in enumerate(found):
-        images[row] = pixels  # a grey image among coloured ones fills all three channels
+        images[row] = pixels  # numpy copies a grey image into all three channels
     return images
 
 

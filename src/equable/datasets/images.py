@@ -10,14 +10,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from equable.datasets.extras import require
-from equable.errors import DataError, MissingExtraError
+from equable.errors import DataError, MissingExtraError, require_package
 
 MAX_PIXELS = 50_000_000
 #: All images of a dataset together.
 MAX_BYTES = 8 * 2**30
-# Pixels may take this many times the bytes of their files (or this many bytes, if more): line drawings are
-# packed to a hundredth, but a few kilobytes must not be able to fill the memory.
+# Pixels may take this many times the bytes of their files (or FREE_BYTES, if more): line drawings are
+# compressed to a hundredth, but a few kilobytes must not be able to fill the memory.
 MAX_EXPANSION = 400
 FREE_BYTES = 16 * 2**20
 GREY_MODES = ("1", "L", "LA")
@@ -27,14 +26,15 @@ COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"
 def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb: bool = False) -> np.ndarray:
     """One image as (H, W, C) uint8: C = 1 if it is stored grey (and `rgb` is not asked for), else 3.
 
-    With `size`, the central square is resized to size × size (bicubic, with anti-aliasing). A camera's
-    orientation mark is obeyed; transparency is dropped.
+    With `size`, the central square is resized to size × size (bicubic, with anti-aliasing). The EXIF
+    orientation is applied; transparency is dropped.
     """
-    image_module, ops = require("PIL.Image", "reading images"), require("PIL.ImageOps", "reading images")
+    image_module = require_package("PIL.Image", "reading images")
+    ops = require_package("PIL.ImageOps", "reading images")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # whatever Pillow warns of is checked below
-            # opened here: Pillow leaves a file open that it cannot make out
+            warnings.simplefilter("ignore")  # _check covers what Pillow warns of
+            # opened here, because Pillow leaves an unreadable file open
             with source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
                 image = image_module.open(stream)
                 _check(image, where, source.stat().st_size if isinstance(source, Path) else None)
@@ -48,7 +48,7 @@ def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:
     """Square images (N, H, H, C) uint8 at another size (bicubic, with anti-aliasing)."""
-    image_module = require("PIL.Image", "resizing images")
+    image_module = require_package("PIL.Image", "resizing images")
     shape = (len(images), size, size, images.shape[3])
     if math.prod(shape) > MAX_BYTES:
         raise DataError(f"images must fit in {MAX_BYTES >> 30} GB of pixels; image_size {size} is too large")
@@ -60,7 +60,7 @@ def resize(images: np.ndarray, size: int) -> np.ndarray:
 
 
 def _check(image: Any, where: str, size: int | None) -> None:
-    """Refuse before decoding: sizes that fill the memory, and pixels that 8 bits would silently clip."""
+    """Refuse, before decoding, sizes that fill the memory and pixels of more than 8 bits."""
     if image.width * image.height > MAX_PIXELS:
         raise DataError(f"{where} must have at most {MAX_PIXELS} pixels; it has {image.width}×{image.height}")
     pixels = image.width * image.height * len(image.getbands())
@@ -73,7 +73,7 @@ def _check(image: Any, where: str, size: int | None) -> None:
 
 
 def pixel_limit(n_bytes: int) -> int:
-    """Bytes of pixels that files of so many bytes may become."""
+    """Bytes of pixels that files of `n_bytes` may unpack to."""
     return max(FREE_BYTES, MAX_EXPANSION * n_bytes)
 
 
@@ -87,8 +87,9 @@ def _fitted(image: Any, size: int, image_module: Any) -> Any:
     if image.size == (size, size):
         return image
     side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    # crop first: resize(box=…) would let pixels beyond the box bleed in
+    left = (image.width - side) // 2
+    top = (image.height - side) // 2
+    # cropped first, because resize(box=…) uses pixels outside the box
     square = image.crop((left, top, left + side, top + side))
     return square.resize((size, size), image_module.Resampling.BICUBIC)
 

@@ -1,4 +1,4 @@
-"""What a dataset looks like before it is used: the paper's table, and a check of one's own files."""
+"""The table of known datasets, and a check of a dataset before it is used."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DatasetRow:
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """What ``equable datasets check`` prints: problems make the data unusable, warnings deserve a look."""
+    """Result of ``equable datasets check``; problems make the data unusable, warnings do not."""
 
     name: str
     format: str
@@ -91,7 +91,7 @@ def _row(source: Source, data_dir: PathLike | None) -> DatasetRow:
 def check(
     name_or_path: PathLike | Source, *, data_dir: PathLike | None = None, image_size: int | None = None
 ) -> DatasetReport:
-    """Read a dataset without downloading anything, count it, and collect what is wrong with it.
+    """Read a dataset without downloading it, count its images and collect its problems.
 
     A class that `make_scenario` cannot give a train, a validation and a test row makes the data unusable.
 
@@ -107,7 +107,7 @@ def check(
         kind = _format(resolve(name_or_path))
         dataset = load_dataset(name_or_path, data_dir=data_dir, download=False, image_size=image_size)
     except MissingExtraError:
-        raise  # nothing is wrong with the data
+        raise  # not a problem of the data
     except (EquableError, OSError) as error:
         return DatasetReport(name, kind, (), (), {}, (str(error),), ())
     counts = {split: tuple(int(n) for n in row) for split, row in dataset.counts().items()}
@@ -126,17 +126,16 @@ def _format(found: Source | Path) -> str:
 
 
 def _problems(dataset: ImageDataset) -> tuple[str, ...]:
-    """Classes that no scenario can split, with their names where they have any."""
-    found = incomplete_classes(dataset.labels, dataset.split)
-    names = {class_id: dataset.class_names[class_id] for class_id in found}
-    return tuple(
-        text if names[class_id] == str(class_id) else f"{names[class_id]}: {text}"
-        for class_id, text in found.items()
-    )
+    """Classes that no scenario can split; a name that is not the class number comes first."""
+    found = []
+    for class_id, text in incomplete_classes(dataset.labels, dataset.split).items():
+        name = dataset.class_names[class_id]
+        found.append(text if name == str(class_id) else f"{name}: {text}")
+    return tuple(found)
 
 
 def _warnings(dataset: ImageDataset) -> tuple[str, ...]:
-    """Classes that a split hardly has, and images that occur twice."""
+    """Classes with few images in a split, and images that occur more than once."""
     found = []
     for split, row in dataset.counts().items():
         few = [f"{dataset.class_names[c]} ({row[c]})" for c in np.flatnonzero(row < FEW_IMAGES)]
@@ -144,14 +143,14 @@ def _warnings(dataset: ImageDataset) -> tuple[str, ...]:
             found.append(f"{split}: fewer than {FEW_IMAGES} images of {', '.join(few)}")
     shared, contradictory = _repeated(dataset)
     if shared:
-        found.append(f"{shared} distinct images occur in more than one split: test results will flatter")
+        found.append(f"{shared} distinct images occur in more than one split: test results will be too good")
     if contradictory:
         found.append(f"{contradictory} distinct images carry more than one label")
     return tuple(found)
 
 
 def _repeated(dataset: ImageDataset) -> tuple[int, int]:
-    """How many distinct images, equal to the pixel, occur in several splits, and under several labels."""
+    """The numbers of distinct images that occur in several splits, and with several labels."""
     splits: dict[bytes, set[int]] = {}
     labels: dict[bytes, set[int]] = {}
     for image, split, label in zip(dataset.images, dataset.split, dataset.labels, strict=True):

@@ -30,17 +30,17 @@ def load_dataset(
     download: bool = True,
     image_size: int | None = None,
 ) -> ImageDataset:
-    """Load a known dataset by name, or one's own images by path.
+    """Load a known dataset by name, or the user's own images by path.
 
     Parameters
     ----------
     name_or_path : str, path or Source
         A name of `DATASETS`; an npz file of the MedMNIST layout; a folder of images by class;
-        TinyImageNet as a folder or a zip; or a record of one's own. A name wins over a file of that
-        name: write ``./digits`` for the file.
+        TinyImageNet as a folder or a zip; or a `Source`. A name is preferred to a file of that name:
+        write ``./digits`` for the file.
     data_dir : path, optional
-        Where official files lie and are downloaded to; also for files put there by hand. Default:
-        ``$EQUABLE_CACHE``, else the platform's cache folder.
+        Folder of the official files, downloaded or put there by hand. Default: ``$EQUABLE_CACHE``, else
+        the platform's cache folder.
     download : bool
         False: never use the network.
     image_size : int, optional
@@ -71,18 +71,7 @@ def load_dataset(
 
 
 def digest_of(path: Path) -> str:
-    """``sha256:`` and the digest of a file, or of the names and digests of all files of a folder.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "a.txt").write_text("one")
-    ...     whole = digest_of(Path(folder))
-    ...     _ = Path(folder, "a.txt").write_text("two")
-    ...     whole == digest_of(Path(folder))
-    False
-    """
+    """``sha256:`` and the digest of a file, or of the names and digests of all files of a folder."""
     if path.is_file():
         return f"sha256:{sha256_of(path)}"
     files = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
@@ -110,7 +99,7 @@ def fetch(name: str | Source, *, data_dir: PathLike | None = None, download: boo
 
 
 def is_cached(source: Source, data_dir: PathLike | None = None) -> bool:
-    """Whether all files of `source` are there (by name and presence; loading verifies them)."""
+    """Whether all files of `source` exist; loading verifies their checksums."""
     try:
         return all((cache_folder(data_dir) / record.name).is_file() for record in source.files)
     except MissingExtraError:
@@ -118,7 +107,7 @@ def is_cached(source: Source, data_dir: PathLike | None = None) -> bool:
 
 
 def resolve(name_or_path: PathLike | Source) -> Source | Path:
-    """Find the record of a known dataset, or the existing path of one's own data."""
+    """The row of a known dataset, or the existing path of the user's own data."""
     if isinstance(name_or_path, Source):
         return name_or_path
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
@@ -141,7 +130,7 @@ def resolve(name_or_path: PathLike | Source) -> Source | Path:
 
 
 def _existing(name: PathLike) -> Path | None:
-    """A file or folder; None for a name that is none, or that the system cannot even look up."""
+    """An existing file or folder, else None."""
     try:
         path = Path(name).expanduser()
         return path if path.is_dir() or path.is_file() else None
@@ -150,14 +139,14 @@ def _existing(name: PathLike) -> Path | None:
 
 
 def _official(path: Path) -> Source | None:
-    """Find the dataset whose official file this is.
+    """The dataset whose official file this is.
 
-    An npz or zip of the same name with another checksum is a copy of one's own. A tar.gz holds pickles: it is
-    taken for the official one, whose checksum is then verified.
+    An npz or zip of the same name with another checksum is the user's own copy. A tar.gz holds pickles: it
+    must be the official one, and its checksum is verified when it is loaded.
     """
+    holds_pickles = path.suffix == ".gz"
     for source in DATASETS.values():
         for record in source.files:
-            holds_pickles = path.suffix == ".gz"
             if record.name == path.name and (holds_pickles or record.md5 == md5_of(path)):
                 return source
     return None
@@ -165,7 +154,7 @@ def _official(path: Path) -> Source | None:
 
 @contextmanager
 def _named(found: Source | Path) -> Iterator[None]:
-    """Say which dataset breaks a rule that the arrays of it must keep."""
+    """Name the dataset in errors about its arrays."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-"""An npz file of the MedMNIST layout, ``{train,val,test}_{images,labels}``: the way in for own images."""
+"""An npz file of the MedMNIST layout: ``{train,val,test}_{images,labels}``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ _SPLITS = {"train": TRAIN, "val": VALIDATION, "test": TEST}
 def load_npz(path: Path, name: str | None = None, class_names: tuple[str, ...] | None = None) -> ImageDataset:
     """Read images (N, H, H) or (N, H, H, C) uint8 and labels (N, 1) or (N,).
 
-    Given splits are kept. Without ``val_*``, the scenario sets validation images aside from the training
-    ones; with ``train_*`` alone, it makes all three splits. Classes are named by their number unless
-    `class_names` are given.
+    Given splits are kept. Without ``val_*``, the scenario takes validation images from the training
+    ones; with ``train_*`` alone, it makes all three splits. Default names of the classes are their numbers.
     """
     arrays = read_npz(path, "np.savez('mine.npz', train_images=…, train_labels=…)")
     present = [part for part in _SPLITS if f"{part}_images" in arrays or f"{part}_labels" in arrays]
@@ -43,7 +42,7 @@ def load_npz(path: Path, name: str | None = None, class_names: tuple[str, ...] |
 def _numbers(labels: np.ndarray, path: Path) -> tuple[str, ...]:
     """The classes' numbers as names."""
     highest = int(labels.max(initial=0))
-    if highest >= max(1, len(labels)):  # said now: the names of a thousand million classes fill the memory
+    if highest >= max(1, len(labels)):  # checked here: 10⁹ names would fill the memory
         raise DataError(
             f"{path}: labels must number the classes from 0, without gaps; "
             f"got {highest} in {len(labels)} rows"

@@ -1,8 +1,8 @@
 """The one place where a pickle is read: CIFAR's dictionaries of lists, byte strings and uint8 arrays.
 
-No global of the pickle is ever looked up. The three names that numpy writes for an array are answered with
-stand-ins that only remember what they are given; every other name is an error. numpy's own
-reconstruction is not used, since a forged dtype state can make it read raw bytes as pointers.
+No global of the pickle is looked up. The three names that numpy writes for an array are replaced by stand-ins
+that only store their arguments; every other name is an error. numpy's own reconstruction is not used, since a
+forged dtype state can make it read raw bytes as pointers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ import numpy as np
 from equable.errors import DataError
 
 _MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
+# What hostile or damaged opcodes can raise inside the unpickler.
+_DAMAGE = (
+    pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, LookupError, MemoryError,
+    OverflowError, RecursionError,
+)  # fmt: skip
 
 
 def load_arrays(data: bytes, where: str) -> dict[str, Any]:
@@ -31,23 +36,13 @@ def load_arrays(data: bytes, where: str) -> dict[str, Any]:
     """
     try:
         content = _Restricted(io.BytesIO(data), encoding="bytes").load()
-        if isinstance(content, dict):
-            return {as_text(key): _value(value) for key, value in content.items()}
+        if not isinstance(content, dict):
+            raise DataError(f"it must hold a dictionary; it holds a {type(content).__name__}")
+        return {as_text(k): v.array if isinstance(v, _Array) else v for k, v in content.items()}
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
-    except (pickle.UnpicklingError, *_DAMAGE) as error:
+    except _DAMAGE as error:
         raise DataError(f"{where} must be a pickle of plain data; it is damaged: {error}") from error
-    raise DataError(f"{where} must hold a dictionary; it holds a {type(content).__name__}")
-
-
-def _value(value: Any) -> Any:
-    return value.array if isinstance(value, _Array) else value
-
-
-# What hostile or damaged opcodes can raise inside the unpickler.
-_DAMAGE = (
-    EOFError, ValueError, TypeError, AttributeError, LookupError, MemoryError, OverflowError, RecursionError,
-)  # fmt: skip
 
 
 def as_text(key: Any) -> str:
@@ -56,7 +51,7 @@ def as_text(key: Any) -> str:
 
 
 class _Restricted(pickle.Unpickler):
-    """An unpickler for which only numpy's three array names exist."""
+    """An unpickler that knows numpy's three array names only."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_reconstruct" and module in _MULTIARRAY:
@@ -64,14 +59,12 @@ class _Restricted(pickle.Unpickler):
         if (module, name) == ("numpy", "dtype"):
             return _Dtype
         if (module, name) == ("numpy", "ndarray"):
-            return "ndarray"  # only ever an argument of _reconstruct
-        raise DataError(
-            f"a pickle here may hold numpy arrays, lists and text only; it asks for {module}.{name}"
-        )
+            return "ndarray"  # only an argument of _reconstruct
+        raise DataError(f"a pickle must hold numpy arrays, lists and text only; it asks for {module}.{name}")
 
 
 class _Dtype:
-    """Stands for numpy.dtype; only bytes 0 … 255 are known."""
+    """Stand-in for numpy.dtype that accepts uint8 only."""
 
     __slots__ = ()
 
@@ -80,11 +73,11 @@ class _Dtype:
             raise DataError(f"arrays must be uint8; got dtype {as_text(code)!r}")
 
     def __setstate__(self, state: Any) -> None:
-        """Nothing of the state (byte order, fields) matters for single bytes."""
+        """The state (byte order, fields) does not matter for single bytes."""
 
 
 class _Array:
-    """Stands for numpy.ndarray until its shape and bytes arrive."""
+    """Stand-in for numpy.ndarray, filled from its shape and bytes."""
 
     __slots__ = ("array",)
 
@@ -96,7 +89,5 @@ class _Array:
         if not (isinstance(dtype, _Dtype) and isinstance(raw, bytes) and isinstance(shape, tuple)):
             raise DataError("an array must be given as a shape and bytes")
         if not all(type(n) is int and n >= 0 for n in shape) or math.prod(shape) != len(raw):
-            raise DataError(
-                f"an array of shape {shape} must have as many bytes as entries; it has {len(raw)}"
-            )
+            raise DataError(f"an array of shape {shape} must have one byte an entry; it has {len(raw)}")
         self.array = np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if fortran else "C")

@@ -1,4 +1,4 @@
-"""The table of known datasets: where each comes from, how it is read, and what the paper says of it."""
+"""The table of known datasets: a dataset is one loader and one row of `DATASETS`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from equable.datasets.tinyimagenet import load_tinyimagenet
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset that has a name.
+    """A row of `DATASETS`.
 
     Parameters
     ----------
     name : str
-        What `load_dataset` takes.
+        The name that `load_dataset` takes.
     load : callable
         Reads the dataset from the verified paths of `files`, one argument each.
     files : tuple of RemoteFile
-        What is downloaded; empty for embedded data.
+        Files to download; empty for embedded data.
     classes, samples, tasks, image_size : int
-        The paper's statistics; for data that is not in the paper, our own of the same kind.
+        The paper's statistics; for data that is not in the paper, the same of this package.
     counts : mapping of split to tuple of int
-        Images of each class in every official split, as `ImageDataset.counts` gives them.
+        Images of each class in every official split, as in `ImageDataset.counts`.
     paper_name : str
         The name in the paper's tables; empty if the paper does not use it.
     origin, licence, notes : str
-        Who made it, under which terms it may be used, what else to know.
+        Maker, terms of use, remarks.
     """
 
     name: str
@@ -49,21 +49,19 @@ class Source:
     notes: str = ""
 
 
+def _stanford(name: str, size: int, md5: str) -> tuple[RemoteFile, ...]:
+    return (RemoteFile(name, f"http://cs231n.stanford.edu/{name}", size, md5),)
+
+
 def _toronto(name: str, size: int, md5: str) -> tuple[RemoteFile, ...]:
     return (RemoteFile(name, f"https://www.cs.toronto.edu/~kriz/{name}", size, md5),)
 
 
 def _zenodo(name: str, size: int, md5: str) -> tuple[RemoteFile, ...]:
-    """Describe a MedMNIST file; its size is approximate."""
+    """A file of MedMNIST; its size is approximate."""
     return (RemoteFile(name, f"https://zenodo.org/records/10519652/files/{name}?download=1", size, md5),)
 
 
-_STANFORD = RemoteFile(
-    "tiny-imagenet-200.zip",
-    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    248100043,
-    "90528d7ca1a48142e341f4ef8d21d0de",
-)
 _CIFAR_TERMS = "none stated; cite Krizhevsky 2009"
 
 _DERMA = {
@@ -91,7 +89,8 @@ _SOURCES = (
         "CIFAR100", "University of Toronto", _CIFAR_TERMS,
     ),
     Source(
-        "tinyimagenet", load_tinyimagenet, (_STANFORD,),
+        "tinyimagenet", load_tinyimagenet,
+        _stanford("tiny-imagenet-200.zip", 248100043, "90528d7ca1a48142e341f4ef8d21d0de"),
         200, 100000, 10, 64, {"not given": (500,) * 200},
         "TinyImageNet", "Stanford CS231n", "ImageNet terms: non-commercial research",
         "train folder only; 1.2 GB in memory",

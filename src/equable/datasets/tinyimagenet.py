@@ -1,6 +1,6 @@
 """TinyImageNet: the train folder only, 200 classes of 500 images at 64 px.
 
-The official zip, another zip of the folder ``tiny-imagenet-200``, and that folder itself are read alike.
+Input is the official zip, another zip of the folder ``tiny-imagenet-200``, or that folder.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import numpy as np
 
 from equable.datasets.archives import open_zip
 from equable.datasets.base import NOT_GIVEN, ImageDataset
-from equable.datasets.extras import require
 from equable.datasets.images import decode
-from equable.errors import DataError
+from equable.errors import DataError, require_package
 
 ROOT = "tiny-imagenet-200"
 SIZE = 64
@@ -31,12 +30,12 @@ def is_tinyimagenet(path: Path) -> bool:
 
 
 def load_tinyimagenet(path: Path) -> ImageDataset:
-    """Read the train folder; splits are not given, since the paper counts these 100,000 images alone.
+    """Read the train folder without splits, as the paper counts these 100,000 images only.
 
     A label is the index of its WordNet id in the sorted list ``wnids.txt``. JPEGs are decoded in memory
     (1.2 GB); the few grey ones become RGB.
     """
-    tqdm = require("tqdm", "reading images").tqdm
+    tqdm = require_package("tqdm", "reading images").tqdm
     with _files(path) as (names, read):
         wnids = _wnids(names, read, path)
         index = {wnid: label for label, wnid in enumerate(wnids)}
@@ -73,7 +72,7 @@ def _wnids(names: list[str], read: Callable[[str], bytes], path: Path) -> list[s
 
 
 def _training_images(names: list[str], index: dict[str, int], path: Path) -> list[tuple[str, int]]:
-    """(name, label) of every training image, sorted by name so that the order is always the same."""
+    """(name, label) of every training image, sorted by name."""
     found = []
     for name in sorted(names):
         match = _TRAINING_IMAGE.fullmatch(name)

@@ -42,7 +42,7 @@ from equable.metrics import (
     risk_coverage,
 )
 from equable.metrics.bootstrap import LEAST_REPLICATES
-from equable.metrics.comparison_record import Interval
+from equable.metrics.compare_tasks import Interval
 from equable.outputs import Outputs
 from equable.reports.distinct_names import short_names
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from equable.deploy.evaluation import ALL_ROWS, Evaluation, MethodScores, ViewScores
 from equable.metrics.bootstrap import LEAST_ROWS
-from equable.metrics.comparison_record import Interval
+from equable.metrics.compare_tasks import Interval
 from equable.reports.results import Spread
 from equable.reports.tables.main import (
     ACCURACY,

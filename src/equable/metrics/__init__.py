@@ -1,4 +1,4 @@
-"""How far confidences can be trusted: per row, per bin, per task, before and after calibration.
+"""Calibration metrics: per row, per bin, per task, before and after calibration.
 
 Probabilities (N, K) and labels (N,) in, fractions out. Nothing here needs a network or scikit-learn;
 matplotlib is imported when a diagram is drawn.
@@ -10,12 +10,10 @@ from equable.metrics.calibration import (
     maximum_calibration_error,
     noise_floor,
 )
-from equable.metrics.comparison_record import TaskComparison, TaskScores
+from equable.metrics.compare_tasks import TaskComparison, TaskScores, compare_tasks
 from equable.metrics.referral import RiskCoverage, accepted_share, risk_coverage
-from equable.metrics.reliability import ReliabilityCurve, reliability_curve
-from equable.metrics.reliability_display import ReliabilityDisplay
+from equable.metrics.reliability import ReliabilityCurve, ReliabilityDisplay, reliability_curve
 from equable.metrics.scores import accuracy, brier_score, negative_log_likelihood
-from equable.metrics.task_comparison import compare_tasks
 
 __all__ = [
     "ReliabilityCurve",

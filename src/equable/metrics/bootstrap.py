@@ -1,15 +1,15 @@
-"""Paired bootstrap of binned sums: bins are computed once, replicates only reweigh the rows.
+"""Paired bootstrap of binned sums: bins are computed once, replicates only change the row weights.
 
-A replicate draws n rows of a task with replacement, the same rows before and after. ECE and NLL need
-nothing of it but sums: per bin Σ (hit − confidence), and Σ −log p. Drawing n rows is the same as first
-drawing how many fall in each stratum of rows (multinomial), then drawing within each stratum, so
+A replicate draws n rows of a task with replacement, the same rows before and after. ECE and NLL depend
+on it only through sums: per bin Σ (hit − confidence), and Σ −log p. Drawing n rows equals drawing first
+how many fall into each stratum of rows (multinomial), then drawing within each stratum:
 
 - rows in pieces of at most 1,024: integer weights of the rows times a (rows, bins) matrix;
-- 1,024 or more rows that share both bins and both hits differ only by the place within the bins:
-  the sum over m draws takes its Gaussian limit with the same mean and covariance.
+- 1,024 or more rows that share both bins and both hits: the sum over m draws is replaced by its
+  Gaussian limit with the same mean and covariance.
 
-The second makes a thousand replicates of a million rows a matter of a second or two; no task of
-fewer than 1,024 rows ever meets it.
+The second case makes a thousand replicates of a million rows take seconds; it never occurs in a task
+of fewer than 1,024 rows.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ EXACT_ROWS = 1024
 LIMIT_ROWS = 1024
 LIMIT_PIECE = 1 << 15
 TAILS = (0.025, 0.975)
-#: The outermost of 40 replicates is 2.5 % of them: with fewer, what is cut off a tail is no replicate at all.
+#: One of 40 replicates is 2.5 % of them: with fewer, a tail contains no replicate.
 LEAST_REPLICATES = 40
-#: Against Student's t, a percentile interval of n rows is too narrow by √(n / (n − 1)) t(n − 1) / z: 9 times
-#: with 2 rows (and infinitely with one), 1.6 times with 5, 1.2 with 10, and by less than a tenth from 20 on.
+#: Compared with Student's t, a percentile interval of n rows is too narrow by √(n / (n − 1)) t(n − 1) / z:
+#: 9 times with 2 rows, 1.6 times with 5, 1.2 times with 10, less than 1.1 times from 20 on.
 LEAST_ROWS = 20
 
 
 @dataclass(frozen=True, eq=False)
 class BinnedRows:
-    """What a binned metric keeps of the (N, K) probabilities; all (N,)."""
+    """What a binned metric needs of the (N, K) probabilities; all (N,)."""
 
     index: NDArray[np.int32]
     hit: BoolArray
-    confidence: np.ndarray  # as precise as it came
+    confidence: np.ndarray  # in the dtype of the probabilities
     nll: FloatArray
 
     def gap(self, rows: IntArray) -> FloatArray:
@@ -64,10 +64,10 @@ def bin_rows(labels: IntArray, probabilities: np.ndarray, n_bins: int) -> Binned
 
 
 def can_vary(before: BinnedRows, after: BinnedRows, rows: IntArray) -> bool:
-    """Whether an interval of one task's resampled rows means anything: there are enough, not all alike."""
+    """Whether one task has enough rows, not all identical, for a bootstrap interval."""
     columns = (before.hit, before.confidence, after.hit, after.confidence)
     spreads = (np.ptp(column[rows].astype(np.float64)) for column in columns)
-    return len(rows) >= LEAST_ROWS and any(spread > 1e-9 for spread in spreads)  # rounding is no variety
+    return len(rows) >= LEAST_ROWS and any(spread > 1e-9 for spread in spreads)  # more than rounding
 
 
 def paired_bootstrap(
@@ -80,17 +80,15 @@ def paired_bootstrap(
 ) -> tuple[FloatArray, FloatArray]:
     """Resampled sums of one task, before and after, each (n_replicates, n_bins + 1), NLL last.
 
-    `rows` are the rows of the task. What is the same before and after stays bit for bit the same.
+    `rows` are the rows of the task. Sums that are equal before and after are equal in every replicate.
     """
     strata = list(_strata(before, after, rows, n_bins))
     shares = np.array([len(stratum) for stratum, _ in strata]) / len(rows)
     draws = rng.multinomial(len(rows), shares, size=n_replicates)
     totals = np.zeros((2, n_replicates, n_bins + 1))
-    for (stratum, alike), counts in zip(strata, draws.T, strict=True):
-        if alike:
-            _add_limit(totals, before, after, stratum, counts, rng)
-        else:
-            _add_weighted(totals, before, after, stratum, counts, rng)
+    for (stratum, share_bins), counts in zip(strata, draws.T, strict=True):
+        add = _add_limit if share_bins else _add_weighted
+        add(totals, before, after, stratum, counts, rng)
     return totals[0], totals[1]
 
 
@@ -136,10 +134,7 @@ def _row_weights(counts: IntArray, n_rows: int, rng: np.random.Generator) -> Flo
     """(replicates, n_rows): how often each row is drawn when counts[r] rows are drawn at random."""
     drawn = rng.integers(0, n_rows, size=int(counts.sum()), dtype=np.int32)
     replicate = np.arange(len(counts)) * n_rows
-    if counts.min() == counts.max():  # no other stratum takes rows away
-        places = (drawn.reshape(len(counts), -1) + replicate[:, None]).ravel()
-    else:
-        places = np.repeat(replicate, counts) + drawn
+    places = np.repeat(replicate, counts) + drawn
     weights = np.bincount(places, minlength=len(counts) * n_rows)
     return weights.reshape(len(counts), n_rows).astype(np.float64)
 
@@ -152,12 +147,14 @@ def _add_limit(
     counts: IntArray,
     rng: np.random.Generator,
 ) -> None:
-    """Do the same for rows that share their bins: m draws sum to N(m μ, m Σ)."""
+    """The same for rows that share their bins, with the Gaussian limit N(m μ, m Σ) of the sum of m draws."""
+    # Four columns a row: gap and NLL before, and their changes. A change of zero stays exactly zero.
     start = np.column_stack([before.gap(rows), before.nll[rows]])
     change = np.column_stack([after.gap(rows), after.nll[rows]]) - start
-    values = np.hstack([start, change])  # a change of zero stays exactly zero below
+    values = np.hstack([start, change])
     mean = values.mean(axis=0)
-    root = np.linalg.qr(values - mean, mode="r") / np.sqrt(len(rows))  # rootᵀ root = Σ, singular or not
+    # The R of a QR decomposition is a root of the covariance, rootᵀ root = Σ, also where Σ is singular.
+    root = np.linalg.qr(values - mean, mode="r") / np.sqrt(len(rows))
     noise = rng.standard_normal((len(counts), 4)) @ root
     sums = counts[:, None] * mean + np.sqrt(counts)[:, None] * noise
     first = rows[0]
@@ -174,9 +171,10 @@ def centred_interval(estimate: float, replicates: FloatArray) -> tuple[float, fl
 def simultaneous_interval(estimate: float, replicates: FloatArray) -> tuple[float, float]:
     """95 % interval of a maximum over tasks, from (tasks, R) replicates.
 
-    With probability 0.975 no task's deviation is below the lower bound's, and likewise above; if
-    all hold at once, they hold for the maximum.
+    The lower end is the 2.5 % quantile of the smallest deviation of any task, the upper end the 97.5 %
+    quantile of the largest. Bounds that hold for all tasks at once hold for their maximum.
     """
     deviation = replicates - replicates.mean(axis=1, keepdims=True)
-    low, high = np.quantile(deviation.min(axis=0), TAILS[0]), np.quantile(deviation.max(axis=0), TAILS[1])
+    low = np.quantile(deviation.min(axis=0), TAILS[0])
+    high = np.quantile(deviation.max(axis=0), TAILS[1])
     return float(estimate + low), float(estimate + high)

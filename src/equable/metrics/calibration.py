@@ -1,4 +1,4 @@
-"""The family of the expected calibration error (ECE), and how large it is by chance alone.
+"""The expected calibration error (ECE), its variants, and its size by chance alone.
 
 All are fractions; multiply by 100 for the percent of the paper's tables.
 """
@@ -11,17 +11,10 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray, as_generator, as_probabilities, row_blocks
-from equable.metrics.bins import (
-    BinSums,
-    Strategy,
-    bin_index,
-    bin_sums,
-    require_count,
-    top_label_sums,
-)
+from equable.metrics.bins import BinSums, Strategy, bin_index, bin_sums, require_count, top_label_sums
 from equable.metrics.top_label import checked_pair
 
-# From this many rows a bin's number of hits is as good as Gaussian.
+# From this many rows on, the number of hits of a bin is treated as Gaussian.
 GAUSSIAN_ROWS = 4096
 
 
@@ -40,14 +33,14 @@ def expected_calibration_error(
         Number of bins.
     strategy
         "uniform", bins [k / n_bins, (k + 1) / n_bins), the last one closed; or "quantile", bins
-        with equally many rows. There, equal confidences always share a bin: that of the middle of
-        their ranks. conf_b is the mean confidence in the bin, never its centre.
+        with equally many rows, where equal confidences share the bin of their mean rank.
+        conf_b is the mean confidence of the rows in the bin, not the centre of the bin.
     debias
         Subtract the part that finite bins add (Kumar et al. 2019, for the absolute error):
         with g_b = acc_b − conf_b and σ_b² = acc_b (1 − acc_b) / n_b, each `|g_b|` becomes
-        `2 |g_b| − E|N(g_b, σ_b²)|`, the mean of a folded normal in closed form; the sum is not let below
-        zero. For a perfectly calibrated model it removes about two fifths of the bias, not all of it:
-        see `noise_floor` for what is left to chance.
+        `2 |g_b| − E|N(g_b, σ_b²)|`, the mean of a folded normal in closed form; the sum is clipped at
+        zero. For a perfectly calibrated model this removes about two fifths of the bias; see
+        `noise_floor` for the whole of it.
 
     Examples
     --------
@@ -77,7 +70,7 @@ def classwise_ece(y_true: Any, y_prob: Any, *, n_bins: int = 10, strategy: Strat
 def maximum_calibration_error(
     y_true: Any, y_prob: Any, *, n_bins: int = 10, strategy: Strategy = "uniform"
 ) -> float:
-    """Largest `|acc_b − conf_b|` of a bin that holds any row, however few.
+    """Largest `|acc_b − conf_b|` of a bin that holds a row.
 
     Examples
     --------
@@ -90,10 +83,10 @@ def maximum_calibration_error(
 
 
 def noise_floor(y_prob: Any, *, n_bins: int = 10, n_resamples: int = 200, random_state: Any = 0) -> float:
-    """Mean ECE (equal-width bins) that a perfectly calibrated model with these confidences would show.
+    """Mean ECE (equal-width bins) of a perfectly calibrated model with these confidences.
 
-    Whether each row is right is drawn anew with its confidence as the probability, `n_resamples`
-    times. A bin of more than 4,096 rows takes the Gaussian limit √(2/π · Σ p (1 − p)) of its mean
+    The correctness of each row is drawn `n_resamples` times with its confidence as the probability.
+    A bin of more than 4,096 rows uses the Gaussian limit √(2/π · Σ p (1 − p)) of its mean
     `|hits − Σ p|` instead.
 
     Examples
@@ -109,7 +102,7 @@ def noise_floor(y_prob: Any, *, n_bins: int = 10, n_resamples: int = 200, random
     index = bin_index(confidence, n_bins)
     rng = as_generator(random_state)
     chance = np.clip(confidence, 0.0, 1.0).astype(np.float64)
-    # Sorted within the bin, so that the same rows in another order give the same bits.
+    # Sorted within the bin, so that the result does not depend on the order of the rows.
     bins = [np.sort(chance[index == b]) for b in range(n_bins)]
     return math.fsum(_mean_absolute_gap(rows, n_resamples, rng) for rows in bins) / len(chance)
 

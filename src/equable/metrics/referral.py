@@ -1,4 +1,4 @@
-"""Referral: the classifier decides where it is sure, a person decides the rest."""
+"""Referral: the classifier decides the confident rows, a person decides the others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RiskCoverage:
 def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:
     """Error among accepted rows against the share accepted, most confident rows first.
 
-    Rows of equal confidence are accepted together: no threshold can tell them apart.
+    Rows of equal confidence are accepted together, as by any threshold.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:
     confidence, correct = top_label(*checked_pair(y_true, y_prob))
     order = np.argsort(-confidence, kind="stable")
     ordered = confidence[order].astype(np.float64)
-    last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)  # of each run of equals
+    last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)  # last row of each run of ties
     accepted = last + 1
     risk = np.cumsum((~correct)[order])[last] / accepted
     coverage = accepted / len(ordered)
@@ -69,8 +69,7 @@ def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:
 def accepted_share(y_true: Any, y_prob: Any, max_error: float = 0.05) -> float:
     """Largest share of rows that can be accepted with at most `max_error` errors among them, else 0.
 
-    The threshold behind it is the best one in hindsight: a threshold to be used must be chosen on
-    other rows than those it is judged on.
+    The threshold behind it is chosen on the same rows: a threshold to be used must be chosen on others.
 
     Examples
     --------

@@ -1,16 +1,34 @@
-"""The reliability curve: accuracy against confidence, with how sure one can be of each point."""
+"""The reliability curve, accuracy against confidence, and its diagram."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
+from equable.errors import MissingExtraError
 from equable.metrics.bins import Strategy, top_label_sums
+from equable.metrics.calibration import expected_calibration_error
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NORMAL_975 = 1.959963984540054  # 97.5 % quantile of the standard normal
+# The blue and vermilion of Okabe and Ito are distinct under colour blindness and in grey.
+POINTS, GAPS, ROWS, DIAGONAL = "#0072B2", "#D55E00", "#BBBBBB", "#444444"
+LABEL_DISTANCE = 0.028  # least difference in confidence between two printed counts
+LABEL_STYLE: dict[str, Any] = {
+    "textcoords": "offset points",
+    "ha": "center",
+    "va": "bottom",
+    "rotation": 90,
+    "fontsize": "x-small",
+    "color": DIAGONAL,
+    "zorder": 4,
+    "bbox": {"facecolor": "white", "alpha": 0.7, "pad": 0.5, "linewidth": 0},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +60,7 @@ class ReliabilityCurve:
 def reliability_curve(
     y_true: Any, y_prob: Any, *, n_bins: int = 10, strategy: Strategy = "uniform"
 ) -> ReliabilityCurve:
-    """Accuracy and mean confidence of each bin, with counts and Wilson intervals.
-
-    Bins are those of `expected_calibration_error`, of which this is the picture.
+    """Accuracy and mean confidence of each bin of `expected_calibration_error`, with Wilson intervals.
 
     Examples
     --------
@@ -61,9 +77,87 @@ def reliability_curve(
 
 
 def wilson_interval(hit_rate: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Wilson's 95 % interval of a share seen `count` times: never leaves [0, 1], honest for few rows."""
+    """Wilson's 95 % interval of a share of `count` rows; it stays within [0, 1]."""
     square = NORMAL_975**2 / count
     centre = (hit_rate + square / 2) / (1 + square)
     half = np.sqrt(square * (hit_rate * (1 - hit_rate) + square / 4)) / (1 + square)
-    # 0 of n and n of n reach the ends exactly, which rounding would miss by 1e-17.
-    return np.where(hit_rate == 0, 0.0, centre - half), np.where(hit_rate == 1, 1.0, centre + half)
+    # 0 of n and n of n reach the ends exactly; rounding would miss them by 1e-17.
+    lower = np.where(hit_rate == 0, 0.0, centre - half)
+    upper = np.where(hit_rate == 1, 1.0, centre + half)
+    return lower, upper
+
+
+class ReliabilityDisplay:
+    """Reliability diagram: accuracy against confidence with 95 % intervals and the rows of each bin.
+
+    Examples
+    --------
+    >>> from equable.metrics import ReliabilityDisplay
+    >>> display = ReliabilityDisplay.from_predictions([0, 1], [[0.75, 0.25], [1.0, 0.0]])
+    >>> display.ece
+    0.625
+    >>> axes = display.plot().ax_  # doctest: +SKIP
+    """
+
+    def __init__(self, curve: ReliabilityCurve, ece: float, name: str | None = None) -> None:
+        self.curve = curve
+        self.ece = ece
+        self.name = name
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_prob: Any,
+        *,
+        n_bins: int = 10,
+        strategy: Strategy = "uniform",
+        name: str | None = None,
+    ) -> Self:
+        """Compute curve and ECE with the bins of `expected_calibration_error`."""
+        curve = reliability_curve(y_true, y_prob, n_bins=n_bins, strategy=strategy)
+        ece = expected_calibration_error(y_true, y_prob, n_bins=n_bins, strategy=strategy)
+        return cls(curve, ece, name)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on `ax`, or on a new figure; the axes are then in `ax_`."""
+        self.ax_ = _new_axes() if ax is None else ax
+        self._draw_rows()
+        self._draw_points()
+        self.ax_.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal", xlabel="Confidence", ylabel="Accuracy")
+        self.ax_.set_title(" · ".join(filter(None, [self.name, f"ECE {100 * self.ece:.1f} %"])))
+        self.ax_.legend(loc="upper left", framealpha=0.8, edgecolor="none", fontsize="small")
+        return self
+
+    def _draw_rows(self) -> None:
+        """Draw the share of rows of each bin as bars from below, with their number."""
+        seen = self.curve.count > 0
+        count = self.curve.count[seen]
+        confidence = self.curve.confidence[seen]
+        share = count / count.sum()
+        width = 0.6 / len(self.curve.count)
+        self.ax_.bar(confidence, share, width=width, color=ROWS, zorder=1, label="share of rows")
+        last = -1.0
+        for x, y, n in zip(confidence.tolist(), share.tolist(), count.tolist(), strict=True):
+            if x - last >= LABEL_DISTANCE:
+                self.ax_.annotate(f"{n:,}", (x, y), (0, 3), **LABEL_STYLE)
+                last = x
+
+    def _draw_points(self) -> None:
+        seen = self.curve.count > 0
+        x = self.curve.confidence[seen]
+        y = self.curve.accuracy[seen]
+        error = np.maximum([y - self.curve.lower[seen], self.curve.upper[seen] - y], 0)
+        self.ax_.plot([0, 1], [0, 1], linestyle="--", linewidth=1, color=DIAGONAL, label="calibrated")
+        self.ax_.vlines(x, x, y, color=GAPS, linewidth=4, alpha=0.6, zorder=2, label="gap")
+        self.ax_.errorbar(
+            x, y, yerr=error, fmt="o", color=POINTS, capsize=3, markersize=5, zorder=3, label="accuracy, 95 %"
+        )
+
+
+def _new_axes() -> Axes:
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingExtraError("plot needs matplotlib: pip install 'equable[report]'") from error
+    return pyplot.subplots(figsize=(4.5, 4.5), layout="constrained")[1]

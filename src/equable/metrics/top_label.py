@@ -8,12 +8,12 @@ import numpy as np
 
 from equable.arrays import BoolArray, FloatArray, IntArray, as_labels, as_probabilities, row_blocks
 
-# Below this a probability counts as this, so that one impossible label does not make the mean infinite.
+# Lower probabilities are raised to this, so that one impossible label does not make the mean infinite.
 LOWEST_PROBABILITY = 1e-12
 
 
 def checked_pair(y_true: Any, y_prob: Any, name: str = "y_prob") -> tuple[IntArray, np.ndarray]:
-    """Labels (N,) and probabilities (N, K), checked; float16 and float32 stay as they are."""
+    """Labels (N,) and probabilities (N, K), checked; float16 and float32 keep their dtype."""
     probabilities = as_probabilities(y_prob, name)
     n_rows, n_classes = probabilities.shape
     return as_labels(y_true, n_rows, n_classes, name="y_true"), probabilities

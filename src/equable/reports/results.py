@@ -18,8 +18,7 @@ from equable.benchmark.sealed_settings import changes
 from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
 from equable.files import read_json, read_sealed
-
-NETWORK_NAMES = {"slim_resnet18": "SlimResNet18", "resnet32": "ResNet32"}
+from equable.training.settings import NETWORK_TABLE
 
 
 class Spread(NamedTuple):
@@ -143,7 +142,8 @@ class Results:
     @property
     def network(self) -> str:
         """The same as people write it."""
-        return NETWORK_NAMES.get(self.backbone, self.backbone)
+        known = NETWORK_TABLE.get(self.backbone)
+        return known.class_name if known else self.backbone
 
     def seeds_at_bound(self, method: str) -> int:
         """Seeds in which a temperature of the method ended at an end of the package's range."""

@@ -1,7 +1,7 @@
-"""The two memories of a replay run: the replay memory M and the calibration buffer B.
+"""The replay memory M and the calibration buffer B.
 
-Both hold row indices of the dataset. They never share rows: M is drawn from training rows and evicts,
-B is drawn from validation rows and keeps everything.
+Both hold row indices of the dataset. M is drawn from training rows and drops some with each task; B is drawn
+from validation rows and keeps all of them. So they never share rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from equable.errors import FileFormatError, InputError
 from equable.files import read_npz, write_npz
 from equable.outputs import Outputs
 
-#: The array of ``validation.npz`` that is true for the rows of the calibration buffer.
+#: Array of ``validation.npz``: true for the rows of the calibration buffer.
 MASK = "in_calibration_buffer"
 
 
@@ -26,9 +26,9 @@ MASK = "in_calibration_buffer"
 class ReplayMemory:
     """Class-balanced exemplars: every class holds q or q + 1 rows, or all it has if fewer.
 
-    The common number q is the largest with ``Σ_c min(q, rows of c) ≤ size``: `|M|` // seen classes, plus
-    what small classes leave over. The remainder goes to the first classes that have a row more, one each,
-    so that the memory is full. An old class can only shrink: rows once dropped are gone.
+    The quota q is the largest with ``Σ_c min(q, rows of c) ≤ size``: `|M|` // seen classes, or more if
+    small classes leave room. The remainder goes to the first classes with more rows, one row each, so that
+    the memory is full. Dropped rows never return.
 
     Examples
     --------
@@ -46,11 +46,13 @@ class ReplayMemory:
 
     def update(self, rows: IntArray, labels: IntArray, *, seed: int) -> ReplayMemory:
         """The memory after a task: `rows` are its training rows, `labels` their classes."""
-        rows, labels, held = np.asarray(rows), np.asarray(labels), dict(self.rows_by_class)
+        rows = np.asarray(rows)
+        labels = np.asarray(labels)
+        held = dict(self.rows_by_class)
         for label in np.unique(labels).tolist():
             if label in held:
                 raise InputError(f"each class enters the replay memory once; class {label} is in it already")
-            # A seed of its own for each class: what is kept depends on neither order nor other classes.
+            # One seed per class, so that the kept rows do not depend on order or on other classes.
             held[label] = np.random.default_rng([seed, label]).permutation(rows[labels == label])
         counts = _counts(self.size, [len(kept) for kept in held.values()])
         chosen = {label: kept[:n] for (label, kept), n in zip(held.items(), counts, strict=True)}
@@ -63,7 +65,7 @@ class ReplayMemory:
 
 
 def _counts(size: int, available: list[int]) -> list[int]:
-    """Rows each class holds: min(q, available) with the largest q that fits, the remainder one row each."""
+    """Rows of each class: min(q, available) with the largest q that fits, plus the remainder."""
     if size < len(available):
         raise InputError(
             f"the replay memory must hold a row for each of {len(available)} classes; its size is {size}"
@@ -82,7 +84,7 @@ def _counts(size: int, available: list[int]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationBuffer:
-    """A fixed share of every task's validation rows, drawn once when the task ends, never evicted.
+    """A fixed share of every task's validation rows, drawn once when the task ends.
 
     Examples
     --------
@@ -115,7 +117,7 @@ class CalibrationBuffer:
 def draw_share(labels: IntArray, percent: float, *, seed: int | list[int]) -> IntArray:
     """Positions of a uniform random `percent` of the rows, at least one of each class, ascending.
 
-    With one seed a larger share contains a smaller one, so that shares can be compared.
+    With the same seed a larger share contains a smaller one.
     """
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     firsts = np.unique(labels[shuffled], return_index=True)[1]

@@ -1,7 +1,7 @@
-"""Class order → tasks → splits: a labelled dataset becomes a sequence of tasks.
+"""A labelled dataset as a sequence of tasks.
 
-A scenario holds row indices and labels, never images. Classes are renamed to their order of arrival,
-so that the classes seen after task t are 0 … K_t − 1 and logits can be cut by a slice.
+A scenario holds row indices and labels, not images. Classes are renumbered in order of arrival, so that the
+classes seen after task t are 0 … K_t − 1 and their logits are a slice.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from equable.arrays import IntArray, as_integers
 from equable.errors import InputError
 
 TRAIN, VALIDATION, TEST, UNSPLIT = 0, 1, 2, -1
-FRACTIONS, VALIDATION_FRACTION = (0.8, 0.1, 0.1), 0.2
+FRACTIONS = (0.8, 0.1, 0.1)
+VALIDATION_FRACTION = 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """The classes that arrive together (in arrival numbering) and their rows of the dataset, ascending."""
+    """Classes that arrive together, in arrival numbering, and their rows of the dataset, ascending."""
 
     index: int
     classes: tuple[int, ...]
@@ -39,7 +40,7 @@ class Scenario(Sequence[Task]):
     Attributes
     ----------
     order
-        The dataset's class ids in order of arrival; class ``order[k]`` is called k from here on.
+        The dataset's class ids in order of arrival; class ``order[k]`` has the number k.
     labels
         (N,) arrival number of each row's class.
     hash
@@ -143,14 +144,7 @@ def make_scenario(
 
 
 def incomplete_classes(labels: IntArray, split: IntArray) -> dict[int, str]:
-    """Why `make_scenario`, with its own fractions, refuses a dataset: class id → what the class lacks.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> incomplete_classes(np.array([0, 0, 0, 1]), np.full(4, -1))
-    {1: 'class 1 must have a train row; its 1 rows leave none'}
-    """
+    """Class id → why `make_scenario` with its default fractions refuses the class."""
     return _missing_parts(labels, _complete_split(labels, split, FRACTIONS, VALIDATION_FRACTION, seed=0))
 
 
@@ -190,14 +184,15 @@ def _complete_split(
     validation_fraction: float,
     seed: int,
 ) -> IntArray:
-    """Every row train, validation or test; each class is split by its own generator, so stratified."""
+    """A split for every row; each class is split on its own (stratified), by its own generator."""
     _check_shares(fractions, validation_fraction)
     parts = split.copy()
     for class_id in range(int(labels.max()) + 1):
         rows = np.flatnonzero(labels == class_id)
         generator = np.random.default_rng([seed, class_id])
-        loose = generator.permutation(rows[parts[rows] == UNSPLIT])
-        parts[loose] = _cut(len(loose), fractions[1], fractions[2])
+        unsplit = generator.permutation(rows[parts[rows] == UNSPLIT])
+        parts[unsplit] = _cut(len(unsplit), fractions[1], fractions[2])
+        # A class without validation rows gives some of its training rows.
         if not (parts[rows] == VALIDATION).any():
             train = generator.permutation(rows[parts[rows] == TRAIN])
             parts[train] = _cut(len(train), validation_fraction, 0.0)
@@ -213,7 +208,8 @@ def _check_shares(fractions: tuple[float, float, float], validation_fraction: fl
 
 def _cut(n_rows: int, validation: float, test: float) -> IntArray:
     """(n_rows,) part codes: rounded shares, at least one row for each share above zero."""
-    n_validation, n_test = (max(1, round(n_rows * share)) if share else 0 for share in (validation, test))
+    n_validation = max(1, round(n_rows * validation)) if validation else 0
+    n_test = max(1, round(n_rows * test)) if test else 0
     parts = np.full(n_rows, TRAIN, dtype=np.int64)
     parts[:n_validation] = VALIDATION
     parts[n_validation : n_validation + n_test] = TEST
@@ -221,7 +217,7 @@ def _cut(n_rows: int, validation: float, test: float) -> IntArray:
 
 
 def _missing_parts(labels: IntArray, parts: IntArray) -> dict[int, str]:
-    """What is wrong with each class that has no row of some part."""
+    """Class id → the first split of which the class has no row."""
     found: dict[int, str] = {}
     for name, part in (("train", TRAIN), ("validation", VALIDATION), ("test", TEST)):
         for class_id in np.setdiff1d(labels, labels[parts == part]).tolist():
@@ -236,7 +232,7 @@ def _class_order(order: str | Sequence[int], train_counts: IntArray, seed: int) 
     if isinstance(order, str):
         if order == "random":
             ids = np.arange(n_classes)
-            # The field's published class orders come from numpy's legacy generator.
+            # Published class orders come from numpy's legacy generator.
             np.random.RandomState(seed).shuffle(ids)
         elif order == "size":
             ids = np.argsort(-train_counts, kind="stable")

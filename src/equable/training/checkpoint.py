@@ -1,4 +1,4 @@
-"""Tensors and progress in one safetensors file: written atomically, read without pickle."""
+"""Tensors and JSON facts in one safetensors file, written atomically."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from equable.files import write_bytes
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write tensors and JSON-able facts to `path`, whole or not at all."""
-    # safetensors stores plain row-major memory that no two tensors share: channels_last weights and those
-    # that a network holds under two names are copied into it.
+    """Write tensors and JSON facts to `path`, atomically."""
+    # safetensors needs row-major memory that no two tensors share; channels_last weights and weights
+    # with two names are copied.
     plain = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
-    # One entry: safetensors writes several in any order, and the same weights shall make the same bytes.
+    # One entry: safetensors writes several in any order, but equal weights must give equal bytes.
     text = json.dumps({**facts, "sha256": _digest(plain, facts)}, sort_keys=True)
     write_bytes(path, save(plain, metadata={"facts": text}))
 
@@ -46,7 +46,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> str:
-    """SHA-256 of names, types, shapes and bytes; safetensors notices a missing byte, not a changed one."""
+    """SHA-256 of names, types, shapes and bytes; safetensors does not detect a changed byte."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -71,12 +71,12 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], where: objec
             tensor.copy_(weights[name])
 
 
-def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors under ``prefix/name``."""
+def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as ``prefix/name``."""
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that `prefixed` put under this prefix."""
+def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors named ``prefix/name``, as ``name``."""
     start = f"{prefix}/"
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}

@@ -1,13 +1,13 @@
-"""Network → Outputs: one eval-mode pass over each row, after which no network is needed."""
+"""Outputs of a network: one pass over each row in eval mode."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from equable.arrays import IntArray
 from equable.outputs import Outputs
@@ -19,39 +19,35 @@ from equable.training.networks import logits_and_features
 BATCH = 256
 
 
-@dataclass(frozen=True)
-class Timed:
-    """Rows that went through the network together and the seconds it took."""
-
-    rows: int
-    seconds: float
+#: Rows that pass through the network together, and the seconds it takes.
+Timed = dict[str, float]
 
 
 def forward_rows(
     network: nn.Module, images: Images, rows: IntArray, n_seen: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """float32 logits (n, n_seen) and features (n, D) of these rows, in eval mode, without augmentation."""
+    """float32 logits (n, n_seen) and features (n, D) of these rows, without augmentation."""
+    batches = torch.split(torch.from_numpy(rows), BATCH)
+    return forward(network, (images.batch(batch) for batch in batches), n_seen)
+
+
+def forward(network: nn.Module, batches: Iterable[Tensor], n_seen: int) -> tuple[np.ndarray, np.ndarray]:
+    """float32 logits (n, n_seen) and features (n, D) of batches of images, in eval mode."""
     network.eval()
-    parts = []
     with torch.inference_mode():
-        for batch in torch.split(torch.from_numpy(rows), BATCH):
-            parts.append(
-                [x.float().cpu().numpy() for x in logits_and_features(network, images.batch(batch), n_seen)]
-            )
-    logits, features = (np.concatenate(x) for x in zip(*parts, strict=True))
+        parts = [logits_and_features(network, x, n_seen) for x in batches]
+    logits, features = (torch.cat(part).float().cpu().numpy() for part in zip(*parts, strict=True))
     return logits, features
 
 
 def collect(
     network: nn.Module, images: Images, scenario: Scenario, rows: IntArray, n_seen: int
 ) -> tuple[Outputs, Timed]:
-    """Outputs of these rows with their labels and tasks, and how long the forward pass took."""
+    """Outputs of these rows with their labels and tasks, and the time of the forward pass."""
     start = time.perf_counter()
     logits, features = forward_rows(network, images, rows, n_seen)
-    seconds = time.perf_counter() - start
-    return Outputs(logits, scenario.labels[rows], features, scenario.tasks_of(rows)), Timed(
-        len(rows), seconds
-    )
+    timed: Timed = {"rows": len(rows), "seconds": time.perf_counter() - start}
+    return Outputs(logits, scenario.labels[rows], features, scenario.tasks_of(rows)), timed
 
 
 def collect_validation(
@@ -59,9 +55,9 @@ def collect_validation(
 ) -> tuple[ValidationSet, dict[str, Timed]]:
     """The whole validation sets of tasks 0 … `index`, and which rows the calibration buffer holds.
 
-    Each row passes once. Times come in four disjoint parts, of which a method's cost is a sum: temperature
-    scaling needs ``buffer_current`` and ``current_rest``, RC ``buffer_earlier`` and ``buffer_current``,
-    DATS all three; ``earlier_rest`` serves analyses alone.
+    Each row passes once. The cost of a method is a sum of four disjoint parts: temperature scaling needs
+    ``buffer_current`` and ``current_rest``, RC ``buffer_earlier`` and ``buffer_current``, DATS all three;
+    ``earlier_rest`` is for analyses only.
     """
     everything = np.concatenate([task.validation for task in scenario[: index + 1]])
     inside = np.isin(everything, calibration_buffer.rows)
@@ -72,15 +68,14 @@ def collect_validation(
         "current_rest": ~inside & current,
         "earlier_rest": ~inside & ~current,
     }
-    forward_rows(network, images, everything[:BATCH], scenario.n_seen(index))  # warm up before the clock runs
+    forward_rows(network, images, everything[:BATCH], scenario.n_seen(index))  # warm-up
     pieces, times = [], {}
     for name, chosen in parts.items():
         if chosen.any():
-            piece, times[name] = collect(
-                network, images, scenario, everything[chosen], scenario.n_seen(index)
-            )
+            rows = everything[chosen]
+            piece, times[name] = collect(network, images, scenario, rows, scenario.n_seen(index))
             pieces.append(piece)
-    # Back to the order of `everything`: task by task, rows ascending.
+    # Restore the order of `everything`: task by task, rows ascending.
     place = np.argsort(np.concatenate([np.flatnonzero(chosen) for chosen in parts.values()]))
     return ValidationSet(join(pieces)[place], inside), times
 

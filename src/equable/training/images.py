@@ -1,4 +1,4 @@
-"""All images of a dataset as one resident uint8 tensor; batches come out normalised and channels_last."""
+"""All images of a dataset as one uint8 tensor, and their normalised channels_last batches."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from equable.training.settings import AUGMENTATIONS, Augmentation
 class Images:
     """(N, H, W, C) uint8 images on a device, and the normalisation of their batches.
 
-    Mean and standard deviation of each channel are those of the training rows of the *first* task:
-    all that a learner can know when it starts. They stay fixed afterwards.
+    Mean and standard deviation of each channel are those of the training rows of the *first* task, the only
+    data a learner has when it starts.
     """
 
     def __init__(self, images: np.ndarray, statistics_rows: IntArray, device: str = "cpu") -> None:
@@ -29,11 +29,11 @@ class Images:
         self._scale = torch.from_numpy(self.std).to(self.device)
 
     def batch(self, rows: Tensor) -> Tensor:
-        """(n, C, H, W) normalised float32 images of these rows, as they are."""
+        """(n, C, H, W) normalised float32 images of these rows."""
         return self._normalise(self._pixels[rows.to(self.device)])
 
     def augmented_batch(self, rows: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
-        """The same after random flips and crops, drawn from `generator`."""
+        """The same with random flips and crops."""
         pixels = self._pixels[rows.to(self.device)]
         return self._normalise(augment(pixels, augmentation, generator))
 
@@ -45,20 +45,15 @@ class Images:
 def channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(C,) float32 mean and standard deviation of each channel; a constant channel is divided by 1."""
     flat = images.reshape(-1, images.shape[-1])
-    # Exact integer sums: the same on every machine, whatever the order of addition.
-    n, total = len(flat), flat.sum(axis=0, dtype=np.int64)
-    squares = np.array([np.dot(counts, np.arange(256) ** 2) for counts in map(_histogram, flat.T)])
-    mean = total / n
-    std = np.sqrt(np.maximum(squares / n - mean**2, 0.0))
+    # Exact integer sums are the same on every machine.
+    counts = np.stack([np.bincount(channel, minlength=256) for channel in flat.T])
+    mean = flat.sum(axis=0, dtype=np.int64) / len(flat)
+    std = np.sqrt(np.maximum(counts @ np.arange(256) ** 2 / len(flat) - mean**2, 0.0))
     return mean.astype(np.float32), np.where(std > 0, std, 1.0).astype(np.float32)
 
 
-def _histogram(channel: np.ndarray) -> IntArray:
-    return np.bincount(channel, minlength=256).astype(np.int64)
-
-
 def augment(pixels: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
-    """Flip and crop (n, H, W, C) images, each its own way, in one gather."""
+    """Flip and crop each of the (n, H, W, C) images at random, in one gather."""
     pad, horizontal, vertical = AUGMENTATIONS[augmentation]
     if not (pad or horizontal or vertical):
         return pixels

@@ -1,12 +1,12 @@
 """Convolutional networks that return logits and penultimate features.
 
-The contract, for networks of one's own: a ``torch.nn.Module`` with a method ``features(x) -> (N, D)`` and
-either a module ``head`` that maps features to the logits of *all* classes, in which case nothing else is
-called, or a ``forward(x)`` that returns those logits, alone or as a pair (logits, features).
+An own network is a ``torch.nn.Module`` with a method ``features(x) -> (N, D)`` and either a module ``head``
+that maps features to the logits of *all* classes, in which case nothing else is called, or a ``forward(x)``
+that returns those logits, alone or as a pair (logits, features).
 
-Without ``head``, one step of training is one call of the network, so batch norm and dropout see each batch
-once. Where the network returns logits alone, ``features`` is called besides, in eval mode only: a second
-pass changes nothing there. A network that returns the pair is spared it.
+Without ``head``, a training step calls the network once, so batch norm and dropout see each batch once. If
+``forward`` returns logits alone, ``features`` is called as well, in eval mode only, where a second pass
+has no side effects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from equable.errors import InputError
+from equable.errors import ConfigError, InputError
+from equable.training.settings import NETWORK_TABLE
 
 # (number of classes, image shape (height, width, channels)) → network
 NetworkFactory = Callable[[int, tuple[int, int, int]], nn.Module]
@@ -42,11 +43,9 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, inputs, H, W) → (N, outputs, H / stride, W / stride)."""
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        # A 1×1 convolution with stride s is one without on every s-th pixel. Written out, because oneDNN's
-        # strided kernel corrupts memory when there are few channels:
-        # https://github.com/uxlfoundation/oneDNN/issues/6035
-        # The mean of one pixel is that pixel. A slice would say the same, but its gradient comes back with
-        # the channels first, and every map it meets on the way is then walked in the wrong order.
+        # A 1×1 convolution with stride s equals one with stride 1 on every s-th pixel. oneDNN's strided
+        # kernel corrupts memory with few channels: https://github.com/uxlfoundation/oneDNN/issues/6035
+        # avg_pool2d of one pixel picks every s-th pixel; the gradient of a slice would lose channels_last.
         short = self.shortcut(x if self.stride == 1 else F.avg_pool2d(x, 1, self.stride))
         return F.relu(self.bn2(self.conv2(out)) + short, inplace=True)
 
@@ -117,7 +116,10 @@ class ResNet32(_ResNet):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-NETWORKS: dict[str, Callable[..., nn.Module]] = {"slim_resnet18": SlimResNet18, "resnet32": ResNet32}
+#: Name in the settings → class.
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    name: globals()[row.class_name] for name, row in NETWORK_TABLE.items()
+}
 
 
 def build_network(
@@ -140,6 +142,13 @@ def build_network(
     return to(device=torch.device(device), memory_format=torch.channels_last)  # type: ignore[no-any-return]
 
 
+def require_device(device: str) -> None:
+    """Raise unless torch can use the device on this machine."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available[device]:
+        raise ConfigError(f"device must be one that torch can use on this machine; got {device!r}")
+
+
 def seen_logits(network: nn.Module, x: Tensor, n_seen: int) -> Tensor:
     """Logits cut to the `n_seen` classes seen so far."""
     return _forward(network, x, n_seen)[0]
@@ -148,7 +157,7 @@ def seen_logits(network: nn.Module, x: Tensor, n_seen: int) -> Tensor:
 def logits_and_features(network: nn.Module, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor]:
     """Logits cut to the `n_seen` classes seen so far, and features, of a network in eval mode.
 
-    In train mode the second pass that some networks need would move batch norm and draw dropout again.
+    In train mode, the second pass that some networks need would change batch norm and dropout.
     """
     logits, features = _forward(network, x, n_seen)
     if features is None:
@@ -157,14 +166,14 @@ def logits_and_features(network: nn.Module, x: Tensor, n_seen: int) -> tuple[Ten
 
 
 def require_outputs(network: nn.Module, x: Tensor, n_classes: int) -> None:
-    """Refuse a network that has no logits for all classes, or no features, by passing a batch.
+    """Refuse a network without logits for all classes or without features, by passing a batch.
 
-    It is a copy that is tried: a network may count its passes, or learn from the first. One that cannot be
-    copied is not tried. The global torch generator is left as it was.
+    A copy is used, because a network may change in its first pass; one that cannot be copied is not tried.
+    The global torch generator is left as it was.
     """
     try:
         trial = copy.deepcopy(network)
-    except Exception:  # whatever a module of the user's may raise
+    except Exception:  # of the user's module
         return
     trial.eval()
     with torch.random.fork_rng(), torch.no_grad():
@@ -172,7 +181,7 @@ def require_outputs(network: nn.Module, x: Tensor, n_classes: int) -> None:
 
 
 def _forward(network: Any, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor | None]:
-    """Logits of the seen classes from one pass, and the features that this pass gives."""
+    """Logits of the seen classes from one pass, and the features if the pass returns them."""
     kind = type(network).__name__
     if _has(network, "head"):
         features = network.features(x)
@@ -193,7 +202,7 @@ def _forward(network: Any, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor | Non
 
 
 def _flat(network: nn.Module, features: Any, n_rows: int) -> Tensor:
-    """(N, D), with maps such as (N, C, 1, 1) laid out as vectors."""
+    """(N, D) features; maps such as (N, C, 1, 1) become vectors."""
     if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != n_rows:
         raise InputError(
             f"features must be a tensor (N, D), here with N = {n_rows}; "
@@ -216,7 +225,7 @@ def _require_contract(network: nn.Module) -> None:
     kind = type(network).__name__
     if not _has(network, "features"):
         raise InputError(f"a network must have 'features', see equable.training.networks; {kind} has none")
-    # what torch gives a module without one only raises
+    # torch's default forward only raises
     no_forward = getattr(network.forward, "__func__", None) is nn.Module.forward
     if no_forward and not _has(network, "head"):
         raise InputError(

@@ -1,32 +1,79 @@
-"""What can be chosen about replay training, checked when it is made."""
+"""The settings of training and the tables of networks and learners, without torch.
+
+A setting is one field of `TrainingSettings`: command line, presets and run folders read it from there.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from equable.errors import ConfigError
+from equable.training.learners import LEARNERS
 
 Augmentation = Literal["none", "flips", "flip_crop"]
-EarlyStopping = Literal["balanced", "current"]
 
 # name → (pixels of padding before a random crop, horizontal flip, vertical flip)
-AUGMENTATIONS: dict[str, tuple[int, bool, bool]] = {
+AUGMENTATIONS: dict[Augmentation, tuple[int, bool, bool]] = {
     "none": (0, False, False),
     "flips": (0, True, True),
     "flip_crop": (4, True, False),
 }
-EARLY_STOPPING: tuple[str, ...] = ("balanced", "current")
-DEVICES: tuple[str, ...] = ("cpu", "cuda", "mps")
-MAX_THREADS = 1024  # torch crashes with very many
 
 
-@dataclass(frozen=True)
-class ReplaySettings:
-    """Settings of class-incremental training with experience replay.
+class Network(NamedTuple):
+    """A row of the table of networks."""
+
+    class_name: str  # in equable.training.networks, and in tables
+    has_width: bool  # whether it has the setting nf
+
+
+#: A network is a class of `equable.training.networks` and a row of this table.
+NETWORK_TABLE = {
+    "slim_resnet18": Network("SlimResNet18", has_width=True),
+    "resnet32": Network("ResNet32", has_width=False),
+}
+
+if TYPE_CHECKING:
+    NetworkName = str
+    LearnerName = str
+else:
+    NetworkName = Literal[tuple(NETWORK_TABLE)]
+    LearnerName = Literal[tuple(LEARNERS)]
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class TrainingSettings(BaseModel):
+    """Name, rule and default of each training setting; `ReplaySettings` explains them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    learner: LearnerName = "er"
+    # Batch norm learns nothing from one row, and batches of the first task have no replayed rows.
+    batch_size: Annotated[int, Field(ge=2)] = 64
+    learning_rate: Annotated[float, Field(gt=0)] = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    max_epochs: Count = 50
+    patience: Count = 10
+    early_stopping: Literal["balanced", "current"] = "balanced"
+    settle_batch_norm: bool = True
+    augmentation: Augmentation = "none"
+    memory_size: Count = 200
+    calibration_percent: Annotated[float, Field(gt=0, le=100)] = 50.0
+    device: Literal["cpu", "cuda", "mps"] = "cpu"
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0  # torch crashes with very many
+
+
+class ReplaySettings(TrainingSettings):
+    """Settings of class-incremental training; a bad value is a `ConfigError`.
 
     Parameters
     ----------
+    learner
+        Name in `equable.training.learners.LEARNERS`: "er" is experience replay.
     batch_size
         b; each step sees b rows of the current task and, from the second task on, b rows of
         the replay memory.
@@ -35,7 +82,8 @@ class ReplaySettings:
     max_epochs, patience
         A task ends after `max_epochs`, or `patience` epochs without a better score.
     early_stopping
-        Which epoch's weights a task keeps, see `equable.training.train_task`.
+        Which epoch's weights a task keeps, see `equable.training.train_task`: the best accuracy
+        "balanced" over all seen classes, or of the "current" task alone.
     settle_batch_norm
         After each epoch, replace batch norm's running statistics by their means over ten
         batches with the weights fixed.
@@ -48,7 +96,7 @@ class ReplaySettings:
     device
         "cpu", "cuda" or "mps".
     threads
-        CPU threads; None leaves torch's own choice. Other threads, other last bits.
+        CPU threads; 0 or None leaves the choice to torch. Another number changes the last bits.
 
     Examples
     --------
@@ -57,50 +105,13 @@ class ReplaySettings:
     200
     """
 
-    batch_size: int = 64
-    learning_rate: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    max_epochs: int = 50
-    patience: int = 10
-    early_stopping: EarlyStopping = "balanced"
-    settle_batch_norm: bool = True
-    augmentation: Augmentation = "none"
-    memory_size: int = 200
-    calibration_percent: float = 50.0
-    device: str = "cpu"
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        # of one row batch norm learns nothing, and the first task's batches have no replayed ones
-        _require(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
-        for name in ("max_epochs", "patience", "memory_size"):
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        _require(self.learning_rate > 0, "learning_rate", "above 0", self.learning_rate)
-        _require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
-        _require(self.weight_decay >= 0, "weight_decay", "at least 0", self.weight_decay)
-        percent = self.calibration_percent
-        _require(0 < percent <= 100, "calibration_percent", "in (0, 100]", percent)
-        for name, known in (
-            ("early_stopping", EARLY_STOPPING),
-            ("augmentation", tuple(AUGMENTATIONS)),
-            ("device", DEVICES),
-        ):
-            _require(getattr(self, name) in known, name, f"one of {known}", getattr(self, name))
-        settle = self.settle_batch_norm
-        _require(isinstance(settle, bool), "settle_batch_norm", "true or false", settle)
-        few = self.threads is None or 1 <= self.threads <= MAX_THREADS
-        _require(few, "threads", f"None or 1 to {MAX_THREADS}", self.threads)
-
-
-def require_device(device: str) -> None:
-    """Raise unless torch can use the device on this machine."""
-    import torch
-
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    _require(available.get(device, False), "device", "one that torch can use on this machine", device)
-
-
-def _require(holds: bool, name: str, rule: str, value: object) -> None:
-    if not holds:
-        raise ConfigError(f"{name} must be {rule}; got {value!r}")
+    def __init__(self, **values: Any) -> None:
+        if values.get("threads", 0) is None:
+            values["threads"] = 0
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            rule = first["msg"].removeprefix("Input should ")
+            raise ConfigError(f"{name} must {rule}; got {first['input']!r}") from None

@@ -1,7 +1,7 @@
 """Stochastic gradient descent on a list of tensors.
 
-``torch.optim`` is not used: its first step imports the compiler of torch, seconds for a run of seconds,
-and its state would have to be taken apart for a checkpoint without pickle.
+``torch.optim`` is not used: its first step imports torch's compiler, which takes seconds, and its state would
+have to be taken apart for a checkpoint without pickle.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 class SGD:
     """g ← g + weight_decay · w;  v ← momentum · v + g;  w ← w − learning_rate · v.
 
-    `velocity` holds v, zero at first, and nothing when there is no momentum.
+    `velocity` holds v, which starts at zero; it is empty without momentum.
     """
 
     def __init__(
@@ -26,7 +26,9 @@ class SGD:
         weight_decay: float = 0.0,
     ) -> None:
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
-        self.learning_rate, self.momentum, self.weight_decay = learning_rate, momentum, weight_decay
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.weight_decay = weight_decay
         self.velocity = [torch.zeros_like(parameter) for parameter in self.parameters] if momentum else []
 
     @torch.no_grad()

@@ -1,19 +1,20 @@
 """T-CIL (Hwang et al. 2025): a replay memory perturbed until its temperature fits the current task.
 
 1. T* is the temperature of the current task's validation set.
-2. Every exemplar is pushed towards a class by its feature's Euclidean distance to the class means of the
-   memory, its own excluded: the farthest class for exemplars of the current task, the nearest for others.
-3. x' = x − ε · sign(∇ₓ CE(z(x), target)), one step in normalised space with one ε, labels kept.
-4. ε by bisection on [0, 1] so that the perturbed *current* exemplars have temperature T*.
+2. Each exemplar gets a target class other than its own, by the Euclidean distance of its feature to the class
+   means of the memory: the farthest class for exemplars of the current task, the nearest for others.
+3. x' = x − ε · sign(∇ₓ CE(z(x), target)): one step towards the target, with one ε for all; labels are kept.
+4. ε is found by bisection on [0, 1]: the perturbed *current* exemplars must have temperature T*.
 5. The final temperature is fitted on all perturbed exemplars.
 
-Every temperature is fitted by the authors' SGD (`equable.calibrators.sgd_temperature`). Neither means,
-targets nor gradient signs depend on ε: each is computed once.
+Every temperature is fitted by the authors' SGD (`equable.calibrators.sgd_temperature`). Means, targets and
+gradient signs do not depend on ε and are computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,15 +26,15 @@ from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.newton import is_at_bound
 from equable.calibrators.sgd_temperature import sgd_temperature
 from equable.outputs import Outputs
-from equable.training.networks import logits_and_features, seen_logits
+from equable.training.collect import BATCH, forward
+from equable.training.networks import seen_logits
 
 TOLERANCE = 1e-3
-BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
 class PerturbedMemory:
-    """What T-CIL found.
+    """The result of T-CIL.
 
     Attributes
     ----------
@@ -50,8 +51,8 @@ class PerturbedMemory:
     interval_temperatures
         Temperatures of the perturbed current exemplars at those ends.
     at_bound
-        Whether T* lies outside them, so that no ε in [0, 1] was found to reach it, or a temperature is
-        at a bound of the package.
+        Whether T* lies outside them, so that no ε in [0, 1] reaches it, or a temperature is at a bound
+        of the package.
     """
 
     outputs: Outputs
@@ -79,21 +80,22 @@ def perturb_memory(
     n_seen = validation.n_classes
     goal = sgd_temperature(validation.logits, validation.labels)
     current = np.isin(labels, list(current_classes))
-    logits, features = _forward(network, x, n_seen)
+    logits, features = forward(network, torch.split(x, BATCH), n_seen)
     targets = choose_targets(features, labels, current)
     signs = gradient_signs(network, x, targets, n_seen)
     chosen = torch.from_numpy(np.flatnonzero(current)).to(x.device)
-    x_current, signs_current = x[chosen], signs[chosen]
+    x_current = x[chosen]
+    signs_current = signs[chosen]
 
     def temperature(epsilon: float) -> float:
         moved = logits[current]
         if epsilon:
-            moved, _ = _forward(network, x_current - epsilon * signs_current, n_seen)
+            moved, _ = forward(network, torch.split(x_current - epsilon * signs_current, BATCH), n_seen)
         return sgd_temperature(moved, labels[current])
 
     interval, ends = bisect(temperature, goal)
     epsilon = (interval[0] + interval[1]) / 2
-    moved_logits, moved_features = _forward(network, x - epsilon * signs, n_seen)
+    moved_logits, moved_features = forward(network, torch.split(x - epsilon * signs, BATCH), n_seen)
     final = sgd_temperature(moved_logits, labels)
     reached = min(ends) <= goal <= max(ends)
     return PerturbedMemory(
@@ -110,45 +112,34 @@ def perturb_memory(
 def bisect(
     temperature: Callable[[float], float], goal: float, tolerance: float = TOLERANCE
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The last interval of ε and the temperatures at its ends; too low a temperature raises ε.
-
-    Examples
-    --------
-    >>> interval, ends = bisect(lambda epsilon: 1 + 2 * epsilon, goal=1.5)
-    >>> interval
-    (0.2490234375, 0.25)
-    """
-    low, high = 0.0, 1.0
+    """The last interval of ε and the temperatures at its ends; a temperature below the goal raises ε."""
+    low = 0.0
+    high = 1.0
     at: dict[float, float] = {}
     while high - low > tolerance:
         middle = (low + high) / 2
         at[middle] = temperature(middle)
-        low, high = (middle, high) if at[middle] < goal else (low, middle)
+        if at[middle] < goal:
+            low = middle
+        else:
+            high = middle
     at_low, at_high = (at[end] if end in at else temperature(end) for end in (low, high))
     return (low, high), (at_low, at_high)
 
 
 def choose_targets(features: np.ndarray, labels: IntArray, current: np.ndarray) -> IntArray:
-    """(N,) class each exemplar is pushed to: the farthest mean for current rows, the nearest for others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> features = np.array([[0.0], [1.0], [5.0]])
-    >>> choose_targets(features, np.array([0, 1, 2]), np.array([False, False, True]))
-    array([1, 0, 0])
-    """
+    """(N,) target class of each exemplar: the farthest mean for current rows, the nearest for others."""
     classes = np.unique(labels)
     wide: FloatArray = features.astype(np.float64)
     means = np.stack([wide[labels == c].mean(axis=0) for c in classes])
-    # In blocks: all differences at once would be as many times the features as there are classes.
+    # In blocks, because all differences at once take K times the memory of the features.
     blocks = row_blocks(len(wide), means.size)
     chosen = [_chosen_means(wide[b], means, labels[b, None] == classes, current[b]) for b in blocks]
     return np.asarray(classes[np.concatenate(chosen)], dtype=np.int64)
 
 
 def _chosen_means(rows: FloatArray, means: FloatArray, own: np.ndarray, current: np.ndarray) -> IntArray:
-    """Positions of the farthest (current rows) or nearest means but one's own; ties go to the first."""
+    """Positions of the farthest (current rows) or nearest mean of another class; ties go to the first."""
     distances = np.linalg.norm(rows[:, None, :] - means, axis=2)
     nearest = np.where(own, np.inf, distances).argmin(axis=1)
     farthest = np.where(own, -np.inf, distances).argmax(axis=1)
@@ -164,30 +155,20 @@ def gradient_signs(network: nn.Module, x: Tensor, targets: IntArray, n_seen: int
         for part, goal in zip(torch.split(x, BATCH), torch.split(goals, BATCH), strict=True):
             inputs = part.detach().requires_grad_()
             logits = seen_logits(network, inputs, n_seen)
-            # A sum, not a mean: rows do not shrink one another's gradients towards underflow.
+            # A sum, not a mean: division by N could make small gradients underflow.
             loss = F.cross_entropy(logits, goal, reduction="sum")
             signs.append(torch.autograd.grad(loss, inputs)[0].sign())
     return torch.cat(signs)
 
 
-class _frozen:
-    """Weights without gradients inside a with block: only the input's gradient is computed."""
-
-    def __init__(self, network: nn.Module) -> None:
-        self._thawed = [p for p in network.parameters() if p.requires_grad]
-
-    def __enter__(self) -> None:
-        for parameter in self._thawed:
-            parameter.requires_grad_(False)
-
-    def __exit__(self, *_: object) -> None:
-        for parameter in self._thawed:
+@contextmanager
+def _frozen(network: nn.Module) -> Iterator[None]:
+    """Turn off the gradients of the weights: only the gradient of the input is computed."""
+    trainable = [p for p in network.parameters() if p.requires_grad]
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trainable:
             parameter.requires_grad_(True)
-
-
-def _forward(network: nn.Module, x: Tensor, n_seen: int) -> tuple[np.ndarray, np.ndarray]:
-    network.eval()
-    with torch.inference_mode():
-        parts = [logits_and_features(network, part, n_seen) for part in torch.split(x, BATCH)]
-    logits, features = (torch.cat(column).float().cpu().numpy() for column in zip(*parts, strict=True))
-    return logits, features

@@ -1,15 +1,15 @@
-"""Experience replay on one task, with early stopping, checkpoints and resumption to the same bits.
+"""Training on one task, with early stopping, checkpoints and resumption to the same bits.
 
-Each step minimises the cross-entropy over the classes seen so far on b rows of the current task and
-b rows drawn (with replacement) from the replay memory, which then holds earlier tasks only. After each
-epoch batch norm's statistics are averaged anew with the weights fixed (`ReplaySettings.settle_batch_norm`).
+The learner of the settings (`equable.training.learners`) composes each batch and defines its loss; the replay
+memory holds rows of earlier tasks only. After each epoch batch norm's statistics are replaced by means with
+the weights fixed (`ReplaySettings.settle_batch_norm`).
 
-Which epoch's weights a task keeps (`ReplaySettings.early_stopping`):
+A task keeps the weights of the epoch with the highest score (`ReplaySettings.early_stopping`):
 
 ``"balanced"``  the mean over all seen *classes* of their accuracy: current classes on the current task's
                 validation rows, earlier classes on the rows of the replay memory. Those rows are trained
-                on, so the value flatters; but it falls when old classes are being overwritten, which the
-                current task's rows cannot show. The calibration buffer stays untouched.
+                on, so the value is too high; but it falls when old classes are forgotten, which the
+                current task's rows cannot show. The calibration buffer is not used.
 ``"current"``   accuracy on the current task's validation rows (the paper's rule). On a last task with few
                 rows it prefers a network that has forgotten everything else.
 """
@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from tqdm import tqdm
@@ -33,10 +32,17 @@ from tqdm import tqdm
 from equable.arrays import IntArray
 from equable.errors import ConfigError, FileFormatError
 from equable.scenarios.tasks import Scenario
-from equable.training.checkpoint import load_tensors, load_weights, prefixed, save_tensors, under
+from equable.training.checkpoint import (
+    add_prefix,
+    load_tensors,
+    load_weights,
+    save_tensors,
+    with_prefix,
+)
 from equable.training.images import Images
+from equable.training.learners import load_learner
 from equable.training.networks import seen_logits
-from equable.training.settings import ReplaySettings
+from equable.training.settings import TrainingSettings
 from equable.training.sgd import SGD
 
 EVALUATION_BATCH = 256
@@ -46,7 +52,7 @@ SETTLING_BATCHES = 10
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch came to; `score` decides about early stopping."""
+    """Results of one epoch; `score` decides about early stopping."""
 
     loss: float
     current_accuracy: float
@@ -58,7 +64,7 @@ class Epoch:
 
 @dataclass
 class Progress:
-    """How far a task has come, as it goes into the checkpoint."""
+    """The state of early stopping, part of the checkpoint."""
 
     epochs: list[Epoch] = field(default_factory=list)
     best_epoch: int = -1
@@ -71,10 +77,12 @@ class Progress:
             self.best_epoch = len(self.epochs) - 1
             self.best_weights = {name: value.clone() for name, value in network.state_dict().items()}
 
-    def finished(self, settings: ReplaySettings) -> bool:
+    def finished(self, settings: TrainingSettings) -> bool:
         """Whether the epochs or the patience are used up."""
+        if not self.epochs:
+            return False
         waited = len(self.epochs) - 1 - self.best_epoch
-        return len(self.epochs) >= settings.max_epochs or (bool(self.epochs) and waited >= settings.patience)
+        return len(self.epochs) >= settings.max_epochs or waited >= settings.patience
 
 
 class TaskTrainer:
@@ -87,14 +95,19 @@ class TaskTrainer:
         scenario: Scenario,
         index: int,
         memory_rows: IntArray,
-        settings: ReplaySettings,
+        settings: TrainingSettings,
         seed: int,
     ) -> None:
-        self.network, self.images, self.settings, self.seed = network, images, settings, seed
-        self.task, self.n_seen = scenario[index], scenario.n_seen(index)
+        self.network = network
+        self.images = images
+        self.settings = settings
+        self.seed = seed
+        self.task = scenario[index]
+        self.n_seen = scenario.n_seen(index)
         self.labels = torch.from_numpy(scenario.labels)
         self.train_rows = torch.from_numpy(self.task.train)
         self.memory_rows = torch.from_numpy(memory_rows)
+        self.learner = load_learner(settings.learner)(network, images, self.memory_rows, settings)
         self.progress = Progress()
         self.generator = torch.Generator().manual_seed(task_seed(seed, index))
         self.optimiser = SGD(
@@ -105,9 +118,10 @@ class TaskTrainer:
         """One pass over the current task's training rows, then the score."""
         start = time.perf_counter()
         self.network.train()
-        # The sum stays on the device: no wait for each step's loss.
-        total, n_images = torch.zeros((), device=self.images.device), 0
-        # Dropout and the like draw from the global generator: it starts each epoch from ours.
+        # The sum stays on the device, so that no step waits for its loss.
+        total = torch.zeros((), device=self.images.device)
+        n_images = 0
+        # Dropout draws from the global generator, which is seeded from the task's own each epoch.
         torch.manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
         batches = self._batches()
         for rows in batches:
@@ -131,7 +145,7 @@ class TaskTrainer:
         bar.set_postfix_str(f"loss {epoch.loss:.3f}, validation {current:.1%}", refresh=False)
 
     def _require_finite(self, loss: float) -> None:
-        """Stop where training has diverged: no later epoch could mend it."""
+        """Raise if training has diverged."""
         if math.isfinite(loss) and all(bool(p.isfinite().all()) for p in self.network.parameters()):
             return
         where = f"epoch {len(self.progress.epochs) + 1} of task {self.task.index}, seed {self.seed}"
@@ -143,51 +157,40 @@ class TaskTrainer:
 
     def images_per_epoch(self) -> int:
         """Rows that pass through the network in one epoch, replayed ones included."""
-        b, n = self.settings.batch_size, len(self.train_rows)
-        steps, rest = divmod(n, b)
-        steps += rest > self._too_small()
-        return steps * b * bool(len(self.memory_rows)) + n - (rest if rest <= self._too_small() else 0)
-
-    def _too_small(self) -> int:
-        """Batch norm cannot learn from one row alone: such a last batch is left out."""
-        return 0 if len(self.memory_rows) else 1
+        parts = torch.split(self.train_rows, self.settings.batch_size)
+        sizes = [len(rows) + self.learner.n_replayed for rows in parts]
+        return sum(size for size in sizes if size > 1)
 
     def _batches(self) -> list[Tensor]:
-        b = self.settings.batch_size
+        """All batches of an epoch; one of a single row is left out, as batch norm cannot learn from it."""
         shuffled = self.train_rows[torch.randperm(len(self.train_rows), generator=self.generator)]
-        return [
-            rows for rows in map(self._with_memory, torch.split(shuffled, b)) if len(rows) > self._too_small()
-        ]
-
-    def _with_memory(self, rows: Tensor) -> Tensor:
-        if not len(self.memory_rows):
-            return rows
-        drawn = torch.randint(len(self.memory_rows), (self.settings.batch_size,), generator=self.generator)
-        return torch.cat([rows, self.memory_rows[drawn]])
+        parts = torch.split(shuffled, self.settings.batch_size)
+        batches = [self.learner.batch(rows, self.generator) for rows in parts]
+        return [rows for rows in batches if len(rows) > 1]
 
     def _step(self, rows: Tensor) -> Tensor:
         x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)
         logits = seen_logits(self.network, x, self.n_seen)
-        loss = F.cross_entropy(logits, self.labels[rows].to(self.images.device))
+        loss: Tensor = self.learner.loss(logits, self.labels[rows].to(self.images.device), rows)
         self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters, materialize_grads=True))
         return loss.detach()
 
     def _settle_batch_norm(self, batches: list[Tensor]) -> None:
         """Replace running statistics by their means over some batches, with the weights fixed.
 
-        Running averages lag behind weights that move fast, as they do at a learning rate of 0.1: with the
-        same weights, 10 % of a task's validation rows were right under the one and 79 % under the other.
+        Running averages lag behind weights that move fast, as at a learning rate of 0.1: in one run the same
+        weights had a validation accuracy of 10 % with running averages and 79 % with these means.
         """
         norms = [
             module
             for module in self.network.modules()
-            # a layer that a network of one's own keeps in eval mode has statistics of its own
+            # a layer that the network keeps in eval mode has fixed statistics
             if isinstance(module, _BatchNorm) and module.track_running_stats and module.training
         ]
         momenta = [norm.momentum for norm in norms]
         for norm in norms:
             norm.reset_running_stats()
-            norm.momentum = None  # torch's way to ask for the plain mean
+            norm.momentum = None  # torch then keeps the plain mean
         with torch.no_grad():
             for rows in batches if norms else ():
                 x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)
@@ -196,10 +199,11 @@ class TaskTrainer:
             norm.momentum = momentum
 
     def _scores(self) -> tuple[float, float, float]:
-        """Accuracy on the current validation rows, on the replay memory, and the score of the rule."""
+        """Accuracy on the current validation rows, on the replay memory, and the score."""
         current_y, current_hit = self._hits(torch.from_numpy(self.task.validation))
         memory_y, memory_hit = self._hits(self.memory_rows)
-        current, memory = float(current_hit.mean()), float(memory_hit.mean()) if len(memory_hit) else 1.0
+        current = float(current_hit.mean())
+        memory = float(memory_hit.mean()) if len(memory_hit) else 1.0
         if self.settings.early_stopping == "current":
             return current, memory, current
         classes, which = np.unique(np.concatenate([current_y, memory_y]), return_inverse=True)
@@ -207,7 +211,7 @@ class TaskTrainer:
         return current, memory, float(np.mean(hits / np.bincount(which)))
 
     def _hits(self, rows: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """True classes of the rows and 1.0 where the network names them, in eval mode."""
+        """True classes of the rows, and 1.0 where the network predicts them, in eval mode."""
         self.network.eval()
         y = self.labels[rows]
         found = [torch.empty(0, dtype=torch.int64)]
@@ -220,9 +224,9 @@ class TaskTrainer:
     def save(self, path: Path, stamp: str) -> None:
         """Write everything the next epoch depends on."""
         tensors = {
-            **prefixed("network", self.network.state_dict()),
-            **prefixed("best", self.progress.best_weights),
-            **prefixed("velocity", {str(i): v for i, v in enumerate(self.optimiser.velocity)}),
+            **add_prefix("network", self.network.state_dict()),
+            **add_prefix("best", self.progress.best_weights),
+            **add_prefix("velocity", {str(i): v for i, v in enumerate(self.optimiser.velocity)}),
             "generator": self.generator.get_state(),
         }
         facts = {
@@ -239,17 +243,17 @@ class TaskTrainer:
             raise ConfigError(
                 f"{path} must belong to this experiment; it was written with other data or settings"
             )
-        load_weights(self.network, under("network", tensors), path)
+        load_weights(self.network, with_prefix("network", tensors), path)
         epochs = [Epoch(**values) for values in facts["epochs"]]
-        self.progress = Progress(epochs, facts["best_epoch"], under("best", tensors))
+        self.progress = Progress(epochs, facts["best_epoch"], with_prefix("best", tensors))
         self.generator.set_state(tensors["generator"])
-        velocity = under("velocity", tensors)
+        velocity = with_prefix("velocity", tensors)
         for position, value in enumerate(self.optimiser.velocity):
             value.copy_(velocity[str(position)])
 
 
 def task_seed(seed: int, index: int) -> int:
-    """A seed of its own for each task of a run, so that a run can resume at any task."""
+    """The seed of one task, so that a run can resume at any task."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -259,7 +263,7 @@ def train_task(
     scenario: Scenario,
     index: int,
     memory_rows: IntArray,
-    settings: ReplaySettings,
+    settings: TrainingSettings,
     *,
     seed: int,
     checkpoint: Path | None = None,
@@ -268,18 +272,18 @@ def train_task(
 ) -> Progress:
     """Train `network` in place on task `index` and leave it with the best epoch's weights, in eval mode.
 
-    With a `checkpoint` path the state is written there after every epoch and taken up from there if the
-    file exists; the same seed then gives the same bits, interrupted or not (same machine and threads).
-    `stamp` identifies the experiment a checkpoint belongs to. `progress`: None shows a bar on a terminal.
+    With a `checkpoint` path the state is written there after every epoch and read from there if the file
+    exists; the same seed then gives the same bits, interrupted or not (same machine and threads).
+    `stamp` identifies the experiment of a checkpoint. `progress` None shows a bar on a terminal.
     """
     trainer = TaskTrainer(network, images, scenario, index, memory_rows, settings, seed)
     if checkpoint is not None and checkpoint.exists():
-        with suppress(FileFormatError):  # a damaged one costs its epochs, to the same bits
+        with suppress(FileFormatError):  # the epochs of a damaged one are trained again
             trainer.restore(checkpoint, stamp)
-    per_epoch, done = trainer.images_per_epoch(), len(trainer.progress.epochs)
+    per_epoch = trainer.images_per_epoch()
     bar = tqdm(
         total=settings.max_epochs * per_epoch,
-        initial=done * per_epoch,
+        initial=len(trainer.progress.epochs) * per_epoch,
         desc=f"task {index + 1}/{len(scenario)}",
         unit=" images",
         unit_scale=True,

@@ -1,8 +1,9 @@
-"""Before and after calibration, task by task: average, last and worst, with honest intervals."""
+"""Before and after calibration, task by task: average, last and worst, with bootstrap intervals."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from equable.arrays import FloatArray, IntArray, as_generator, as_integers, as_p
 from equable.errors import InputError
 from equable.metrics.bins import require_count
 from equable.metrics.bootstrap import (
+    LEAST_REPLICATES,
     BinnedRows,
     bin_rows,
     can_vary,
@@ -18,8 +20,95 @@ from equable.metrics.bootstrap import (
     paired_bootstrap,
     simultaneous_interval,
 )
-from equable.metrics.comparison_record import Interval, TaskComparison, TaskScores
 from equable.metrics.top_label import checked_pair
+
+Interval = tuple[float, float]
+
+CHANGES = ("nll_change", "average_ece_change", "pooled_ece_change", "delta_last_ece", "max_delta_ece")
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """One task; ECE and accuracy are fractions, `*_before` is without calibration.
+
+    The interval is None without bootstrap or with too few rows.
+    """
+
+    task: int
+    count: int
+    accuracy_before: float
+    accuracy: float
+    nll_before: float
+    nll: float
+    ece_before: float
+    ece: float
+    delta_ece: float
+    delta_ece_interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class TaskComparison:
+    """What `compare_tasks` returns.
+
+    Attributes
+    ----------
+    accuracy, nll, average_ece
+        Unweighted means over tasks after calibration; `*_before` is without calibration, `*_change`
+        after − before.
+    pooled_ece
+        ECE of all rows together.
+    delta_last_ece
+        ECE after − before on the task with the highest id.
+    max_delta_ece
+        The largest ECE after − before of any task.
+    tasks
+        One `TaskScores` a task, by task id.
+    intervals
+        Name of an attribute → 95 % interval; empty without bootstrap. A value that includes a task of
+        fewer than 20 rows, or of identical rows, has no interval.
+    """
+
+    accuracy_before: float
+    accuracy: float
+    nll_before: float
+    nll: float
+    nll_change: float
+    average_ece_before: float
+    average_ece: float
+    average_ece_change: float
+    pooled_ece_before: float
+    pooled_ece: float
+    pooled_ece_change: float
+    delta_last_ece: float
+    max_delta_ece: float
+    tasks: tuple[TaskScores, ...]
+    n_bins: int
+    n_bootstrap: int = 0
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+
+    def is_noise(self, change: str) -> bool:
+        """Whether the 95 % interval of a change contains zero, as in ``is_noise("delta_last_ece")``.
+
+        True as well for a change that has no interval because there are too few rows.
+        """
+        if change not in CHANGES:
+            raise InputError(f"change must be one of {', '.join(CHANGES)}; got {change!r}")
+        if self.n_bootstrap < LEAST_REPLICATES:
+            raise InputError(
+                f"is_noise needs intervals: compare_tasks with n_bootstrap ≥ {LEAST_REPLICATES}; "
+                f"it was {self.n_bootstrap}"
+            )
+        low, high = self.intervals.get(change, (0.0, 0.0))
+        return low <= 0 <= high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, lists and dictionaries, ready for JSON."""
+        plain = asdict(self)
+        plain["tasks"] = list(plain["tasks"])
+        plain["intervals"] = {name: list(interval) for name, interval in self.intervals.items()}
+        for task in plain["tasks"]:
+            task["delta_ece_interval"] = task["delta_ece_interval"] and list(task["delta_ece_interval"])
+        return plain
 
 
 def compare_tasks(
@@ -32,7 +121,7 @@ def compare_tasks(
     n_bootstrap: int = 0,
     random_state: Any = 0,
 ) -> TaskComparison:
-    """Accuracy, NLL and ECE of each task before and after calibration, and what changed.
+    """Accuracy, NLL and ECE of each task before and after calibration, and the changes.
 
     Parameters
     ----------
@@ -45,20 +134,20 @@ def compare_tasks(
     n_bins
         Equal-width bins of the ECE.
     n_bootstrap
-        Replicates of the paired bootstrap (1,000 is plenty), 0 for none. Rows are resampled
-        within their task, the same rows before and after. Fewer than 40 are too few to claim anything.
+        Replicates of the paired bootstrap, 0 for none; 1,000 suffice. Rows are resampled within
+        their task, the same rows before and after. `TaskComparison.is_noise` needs at least 40.
     random_state
         Seed or generator.
 
     Notes
     -----
     Intervals are the 2.5 and 97.5 % quantiles of the replicates after their mean is moved to the
-    estimate: noise biases ECE upwards, and resampling adds that noise a second time. They tell how
-    far the estimate would move with other rows; the bias it has at this N is `noise_floor`'s matter.
+    estimate: noise biases the ECE upwards, and resampling adds that noise a second time. They show how
+    far the estimate moves with other rows; for its bias at this N see `noise_floor`.
     The maximum of T noisy differences is positive even where all true ones are zero, so the interval of
     `max_delta_ece` is simultaneous: it reaches as far as the largest deviation of any task.
-    A task of fewer than 20 rows, or of rows all alike, has no interval, nor has what is taken over tasks
-    among which it is: resampling such rows tells nothing of others.
+    A task of fewer than 20 rows, or of identical rows, has no interval, nor has any value that
+    includes it.
 
     Examples
     --------
@@ -77,14 +166,22 @@ def compare_tasks(
     counts = np.array([len(rows) for rows in members])
     estimate = _Scores(counts, *(_sums(side, members, n_bins) for side in sides))
     records = _task_scores(ids, members, sides, estimate)
-    if n_bootstrap == 0:
-        return _comparison(records, estimate, n_bins)
-    rng = as_generator(random_state)
-    pairs = [paired_bootstrap(*sides, rows, n_bins, n_bootstrap, rng) for rows in members]
-    resampled = _Scores(counts, *(np.stack(side) for side in zip(*pairs, strict=True)))
-    known = [can_vary(*sides, rows) for rows in members]
-    records, intervals = _intervals(records, estimate, resampled, known)
-    return _comparison(records, estimate, n_bins, int(n_bootstrap), intervals)
+    intervals: dict[str, Interval] = {}
+    if n_bootstrap:
+        rng = as_generator(random_state)
+        pairs = [paired_bootstrap(*sides, rows, n_bins, n_bootstrap, rng) for rows in members]
+        resampled = _Scores(counts, *(np.stack(side) for side in zip(*pairs, strict=True)))
+        known = [can_vary(*sides, rows) for rows in members]
+        records, intervals = _intervals(records, estimate, resampled, known)
+    return TaskComparison(
+        **{name: float(value[0]) for name, value in estimate.overall().items()},
+        accuracy_before=float(np.mean([record.accuracy_before for record in records])),
+        accuracy=float(np.mean([record.accuracy for record in records])),
+        tasks=tuple(records),
+        n_bins=int(n_bins),
+        n_bootstrap=int(n_bootstrap),
+        intervals=intervals,
+    )
 
 
 def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> tuple[BinnedRows, BinnedRows]:
@@ -96,20 +193,21 @@ def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> tuple[Binn
 
 
 def _sums(side: BinnedRows, members: list[IntArray], n_bins: int) -> FloatArray:
-    """Sum the rows as they are, in the layout of a single replicate: (tasks, 1, n_bins + 1)."""
+    """Sums over the rows of each task, in the layout of one replicate: (tasks, 1, n_bins + 1)."""
     gaps = [np.bincount(side.index[rows], weights=side.gap(rows), minlength=n_bins) for rows in members]
     nll = [side.nll[rows].sum() for rows in members]
     return np.column_stack([gaps, nll])[:, None, :]
 
 
 class _Scores:
-    """ECE and NLL of sums (tasks, replicates, n_bins + 1): the same road for estimate and replicates."""
+    """ECE and NLL of sums (tasks, replicates, n_bins + 1), for the estimate and for the replicates."""
 
     def __init__(self, counts: IntArray, before: FloatArray, after: FloatArray) -> None:
         n = counts[:, None]
         self.ece_before, self.ece = (np.abs(s[:, :, :-1]).sum(axis=2) / n for s in (before, after))
-        self.nll_before, self.nll = before[:, :, -1] / n, after[:, :, -1] / n
+        self.nll_before, self.nll = (s[:, :, -1] / n for s in (before, after))
         self.delta_ece = self.ece - self.ece_before  # (tasks, replicates), like those above
+        # The pooled ECE adds the gaps of a bin over tasks before it takes absolute values.
         self.pooled_before, self.pooled = (
             np.abs(s[:, :, :-1].sum(axis=0)).sum(axis=1) / counts.sum() for s in (before, after)
         )
@@ -154,34 +252,14 @@ def _task_scores(
 def _intervals(
     records: list[TaskScores], estimate: _Scores, resampled: _Scores, known: list[bool]
 ) -> tuple[list[TaskScores], dict[str, Interval]]:
-    """The tasks with their intervals, and those of what is taken over tasks; only where rows allow it."""
+    """The tasks with their intervals and the intervals over tasks; `known` marks tasks with enough rows."""
     values = {name: float(value[0]) for name, value in estimate.overall().items()}
     intervals = {n: centred_interval(values[n], r) for n, r in resampled.overall().items()}
     intervals["max_delta_ece"] = simultaneous_interval(values["max_delta_ece"], resampled.delta_ece)
     if not all(known):
         intervals = {n: ends for n, ends in intervals.items() if n == "delta_last_ece" and known[-1]}
-    found = [
-        replace(record, delta_ece_interval=centred_interval(record.delta_ece, replicates))
-        if enough
-        else record
-        for record, replicates, enough in zip(records, resampled.delta_ece, known, strict=True)
-    ]
+    found = []
+    for record, replicates, enough in zip(records, resampled.delta_ece, known, strict=True):
+        interval = centred_interval(record.delta_ece, replicates) if enough else None
+        found.append(replace(record, delta_ece_interval=interval))
     return found, intervals
-
-
-def _comparison(
-    records: list[TaskScores],
-    estimate: _Scores,
-    n_bins: int,
-    n_bootstrap: int = 0,
-    intervals: dict[str, Interval] | None = None,
-) -> TaskComparison:
-    return TaskComparison(
-        **{name: float(value[0]) for name, value in estimate.overall().items()},
-        accuracy_before=float(np.mean([record.accuracy_before for record in records])),
-        accuracy=float(np.mean([record.accuracy for record in records])),
-        tasks=tuple(records),
-        n_bins=int(n_bins),
-        n_bootstrap=n_bootstrap,
-        intervals=intervals or {},
-    )
