@@ -364,7 +364,8 @@ def test_a_damaged_checkpoint_costs_epochs_and_no_bits(digits, scenario, tmp_pat
     path = tmp_path / "epoch.safetensors"
 
     def trained(epochs, **options):
-        network, settings = small_network(), replace(SETTINGS, max_epochs=epochs, patience=9)
+        network = small_network()
+        settings = SETTINGS.model_copy(update={"max_epochs": epochs, "patience": 9})
         train_task(network, images, scenario, 1, memory, settings, seed=0, progress=False, **options)
         return network.state_dict()
 
