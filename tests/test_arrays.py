@@ -106,7 +106,7 @@ class TestAsMatrix:
             arrays.as_matrix(value, "x", **options)
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("bad", [np.nan, -np.inf])
     def test_the_first_bad_number_is_named(self, dtype, bad, monkeypatch):
         matrix = np.zeros((300, 7), dtype=dtype)
         matrix[211, 4] = matrix[299, 0] = bad

@@ -63,7 +63,7 @@ def assert_same(network, textbook, x, strides, pooled):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize(("pixels", "side"), [(32, 4), (28, 4), (64, 8), (16, 2)])
+@pytest.mark.parametrize(("pixels", "side"), [(28, 4), (64, 8), (16, 2)])
 def test_slim_resnet18_is_the_textbooks(pixels, side, training):
     """The last maps are 4×4 and pooled to one cell, 8×8 to four, 2×2 to one."""
     network = planted(SlimResNet18(7, (pixels, pixels, 3), nf=3)).train(training)
@@ -78,8 +78,8 @@ def test_slim_resnet18_is_the_textbooks(pixels, side, training):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("pixels", [32, 28])
-def test_resnet32_is_the_textbooks(pixels, training):
+def test_resnet32_is_the_textbooks(training):
+    pixels = 28
     network = planted(ResNet32(7, (pixels, pixels, 3))).train(training)
     textbook = Textbook(network.state_dict(), training)
     x = torch.randn(3, 3, pixels, pixels, dtype=torch.float64)

@@ -46,7 +46,7 @@ def test_resnet32_has_the_published_size():
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 3), (33, 33, 3), (64, 64, 3)])
+@pytest.mark.parametrize("shape", [(8, 8, 1), (33, 33, 3)])
 def test_shapes_on_any_image_size(name, shape):
     network = NETWORKS[name](5, shape).eval()
     x = torch.randn(2, shape[2], shape[0], shape[1])

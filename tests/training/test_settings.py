@@ -5,9 +5,11 @@ import sys
 
 import pytest
 
+import equable.training
 from equable.errors import ConfigError
 from equable.training import NETWORKS, ReplaySettings
 from equable.training.learners import LEARNERS, load_learner
+from equable.training.networks import require_device
 from equable.training.settings import NETWORK_TABLE
 
 
@@ -55,3 +57,15 @@ def test_settings_need_no_torch():
         "import sys, equable.benchmark.settings, equable.training.settings; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_device_that_torch_does_not_have(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    require_device("cpu")
+    with pytest.raises(ConfigError, match=r"device must .* got 'cuda'"):
+        require_device("cuda")
+
+
+def test_an_unknown_name_of_the_package():
+    with pytest.raises(AttributeError, match="no attribute 'train'"):
+        equable.training.train  # noqa: B018
