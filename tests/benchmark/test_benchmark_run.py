@@ -55,7 +55,7 @@ PIECES = [
     "seed-0/task-1/done.json",
     "scores/seed-0_task-1_dats.json",
     "scores/seed-0_task-2_noise_floor.json",
-    "regimes/seed-0.json",
+    "arrivals/seed-0.json",
 ]
 
 

@@ -26,6 +26,7 @@ HALF_WRITTEN = ("seed-0/task-0/.test.npz.0123.part", "scores/.seed-0_task-0_rc.j
 
 
 def test_interrupted_then_killed_then_finished(place, reference):
+    place.hold()  # or the seeds could be done before they are interrupted
     driver = place.start("--jobs", "2")
     until(place.is_training, driver)
     processes = place.seed_processes(driver)
@@ -41,7 +42,6 @@ def test_interrupted_then_killed_then_finished(place, reference):
     gone(processes)
     assert "running" not in states(place.run)
 
-    place.hold()
     driver = place.start("--jobs", "2")
     until(lambda: len(place.held()) == 2, driver)
     assert states(place.run) == ["running", "running"]

@@ -1,4 +1,4 @@
-"""Where a run happened: versions, commit, hardware. Results are receipts."""
+"""Where a run happened: versions, commit, hardware."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import equable
-from equable.benchmark.executors import cpu_count
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "safetensors", "pydantic", "matplotlib")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def cpu_count() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe_environment() -> dict[str, Any]:
-    """Plain facts for ``environment.json``; the same on every call of one installation.
+    """The facts of ``environment.json``; the same on every call of one installation.
 
     Examples
     --------

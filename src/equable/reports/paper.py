@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from equable.benchmark.toml import flatten, read_preset
+from equable.benchmark.layers import read_preset
+from equable.benchmark.settings import flatten
 
 
 class Printed(NamedTuple):
