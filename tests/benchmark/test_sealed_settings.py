@@ -57,7 +57,7 @@ def assert_refused(run, *words, message):
 @pytest.mark.parametrize("key", EDITS)
 def test_every_command_refuses_an_edit(tiny_run, key):
     edit(tiny_run, *EDITS[key])
-    for command in ("run", "score", "regimes", "ablate", "report", "status"):
+    for command in ("run", "score", "arrivals", "ablate", "report", "status"):
         assert_refused(tiny_run, command, tiny_run.path, message=told(key))
 
 
@@ -139,7 +139,7 @@ def test_a_run_without_sealed_settings_is_refused_by_every_command(tiny_run, dam
     (tiny_run.path / FILE).unlink()
     if damage is not None:
         (tiny_run.path / FILE).write_bytes(damage)
-    for command in ("run", "score", "regimes", "ablate", "report", "status"):
+    for command in ("run", "score", "arrivals", "ablate", "report", "status"):
         assert_refused(tiny_run, command, tiny_run.path, message=f"{tiny_run.path / FILE} must")
 
 

@@ -4,8 +4,8 @@ import os
 from unittest.mock import patch
 
 import pytest
-from speed.loopback import ending_together
 from filelock import FileLock
+from speed.loopback import ending_together
 
 from blackbox.tiny_run import Place
 

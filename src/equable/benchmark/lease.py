@@ -22,6 +22,8 @@ HEARTBEAT = 2.0
 DURATION = 15.0
 #: Seconds to take over the lease of a dead process of this machine.
 SECONDS_TO_TAKE_OVER = 1.0
+#: Linux' number of the process namespace outside of containers.
+HOST_PIDS = 0xEFFFFFFC
 
 
 class Lease:
@@ -83,10 +85,16 @@ def hold(folders: Sequence[Path]) -> Iterator[Lease]:
 
 
 def is_held(folder: Path, token: str) -> bool:
-    """Whether the folder is under the lease of this token, and its owner is not known to be dead."""
+    """Whether the folder is under the lease of this token."""
     owner = _lock(folder).owner
     if owner is None and folder.is_dir() and FILE in os.listdir(folder):
-        return True  # listed, but not readable at this moment: network file systems have such moments
+        return True  # listed but not readable at this moment, as it happens on network file systems
+    return owner is not None and owner.token == token
+
+
+def is_running(folder: Path, token: str) -> bool:
+    """Whether the folder is under the lease of this token and its owner is not known to be dead."""
+    owner = _lock(folder).owner
     return owner is not None and owner.token == token and not _is_dead(owner)
 
 
@@ -104,12 +112,17 @@ def _seconds_to_wait(owner: OwnerRecord | None) -> float:
 
 
 def _is_local(owner: OwnerRecord) -> bool:
-    return owner.hostname.partition("?")[0] == socket.gethostname()  # filelock appends the namespace
+    """Whether process numbers of the owner are valid here; filelock appends the namespace of a container."""
+    host, _, namespace = owner.hostname.partition("?pidns-")
+    try:
+        number = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return False
+    return host == socket.gethostname() and namespace in (f"{number:x}", "" if number == HOST_PIDS else None)
 
 
 def _is_dead(owner: OwnerRecord) -> bool:
-    processes = Path("/proc")
-    return _is_local(owner) and (processes / "self").exists() and not (processes / str(owner.pid)).exists()
+    return _is_local(owner) and not Path(f"/proc/{owner.pid}").exists()
 
 
 def _describe(owner: OwnerRecord | None) -> str:

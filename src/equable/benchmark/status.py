@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from equable.benchmark.grid_folder import run_folders
-from equable.benchmark.lease import is_held
+from equable.benchmark.lease import is_running
 from equable.benchmark.methods import METHODS
 from equable.benchmark.run_folder import TASK_FILES, RunFolder
 from equable.benchmark.score import NOISE_FLOOR
@@ -72,7 +72,7 @@ def _seed_status(folder: RunFolder, config: Config, seed: int, stored: set[str])
     needed = _score_names(folder, config, seed, (*METHODS, NOISE_FLOOR))
     own = _score_names(folder, config, seed, config.methods)  # may fail and then have no score
     measured = (folder.arrivals / f"seed-{seed}.json").is_file()
-    if last.state == "running" and is_held(folder.path, lease):
+    if last.state == "running" and is_running(folder.path, lease):
         state = "running"
     elif tasks == config.n_tasks and needed <= stored and measured:
         state = "done"

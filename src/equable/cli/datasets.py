@@ -41,7 +41,7 @@ def datasets_get(
     if json:
         print_json({"name": name, "files": paths})
     else:
-        typer.echo("\n".join(map(str, paths)) or f"{name} is part of a package: nothing to download")
+        typer.echo("\n".join(map(str, paths)) or f"{name} is embedded: nothing to download")
 
 
 @datasets_app.command("check", epilog="Example: equable datasets check my-images.npz")

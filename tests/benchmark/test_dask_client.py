@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from equable.benchmark import cluster
-from equable.benchmark.executors import run_dask
+from equable.benchmark import dask_client
 from equable.errors import ClusterError
 
 pytest.importorskip("distributed")
@@ -16,7 +15,7 @@ pytest.importorskip("distributed")
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(cluster, "SECONDS_TO_CONNECT", 0.5)
+    monkeypatch.setattr(dask_client, "SECONDS_TO_CONNECT", 0.5)
 
 
 @pytest.fixture
@@ -27,8 +26,8 @@ def listener():
 
 
 def refusal(address, capfd):
-    with pytest.raises(ClusterError) as caught:
-        list(run_dask(abs, [-1], address=address))
+    with pytest.raises(ClusterError) as caught, dask_client.connected(address):
+        pass
     text = str(caught.value)
     del caught
     gc.collect()  # a client that failed would complain now
@@ -50,8 +49,8 @@ def refusal(address, capfd):
     ],
 )
 def test_what_is_no_address_is_refused_without_a_try(address, reason, capfd, monkeypatch):
-    monkeypatch.setattr(cluster, "_require_answer", None)
-    monkeypatch.setattr(cluster, "_make_client", None)
+    monkeypatch.setattr(dask_client, "_require_answer", None)
+    monkeypatch.setattr(dask_client, "_make_client", None)
     text = refusal(address, capfd)
     assert reason in text
     assert "NoneType" not in text
@@ -88,7 +87,7 @@ def test_a_client_that_fails_is_closed_once_and_says_nothing_more(capfd, monkeyp
         closed.append(client.id)
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(cluster, "_require_answer", answer)
+    monkeypatch.setattr(dask_client, "_require_answer", answer)
     monkeypatch.setattr(Client, "_start", fail)
     monkeypatch.setattr(Client, "_close", close)
     assert refusal("tcp://127.0.0.1:1", capfd).endswith(": planted")
