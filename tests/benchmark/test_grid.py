@@ -159,11 +159,6 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         ),
         ('seeds = "0-1"', '"a.b[1].c" = 1', r"unknown key grid.a.b\[1\].c$"),
         (
-            'data = "tiny.npz"',
-            '"da.ta" = "x"',
-            r"unknown key grid.datasets\[2\].da.ta; did you mean .*\].data\?",
-        ),
-        (
             "[training]",
             '[data]\nsource = "~no-such-user/x"\n[training]',
             "data.source must be a path; got '~no",

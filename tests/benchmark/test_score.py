@@ -206,7 +206,7 @@ def test_a_temperature_at_a_bound_is_a_fact(rows, temperature, at_bound):
     assert score_method(rows, "uncalibrated", METHODS["uncalibrated"]).facts["at_bound"] is False
 
 
-def test_a_task_or_class_at_a_bound_is_a_fact_too(exam):
+def test_a_task_or_class_at_a_bound_is_a_fact_too(rows):
     class Planted(TaskTemperatures):
         def _fit(self, rows):
             found = super()._fit(rows)["temperatures_"].clip(0.1, 10)
@@ -220,7 +220,7 @@ def test_a_task_or_class_at_a_bound_is_a_fact_too(exam):
 SHUFFLED = r"'shuffled' must leave accuracy as it is; on task 1 it went from 0\.\d{4} to 0\.\d{4}$"
 
 
-def test_a_method_that_changes_decisions_is_refused(exam):
+def test_a_method_that_changes_decisions_is_refused(rows):
     class Shuffled(equable.Uncalibrated):
         def _probabilities(self, rows, out):
             return super()._probabilities(rows, out)[:, ::-1]

@@ -25,7 +25,7 @@ EDITS = {
 HARMLESS = {
     "comment": ("[score]", "# as in the paper\n[score]  # ten bins"),
     "layout": ("n_bins = 10\nn_bootstrap = 20", "n_bootstrap   =   2_0\nn_bins=0xA"),
-    "seeds": ("seeds = [0]", "seeds = [0, 1]"),
+    "seeds": ("seeds = [\n    0,\n]", "seeds = [0, 1]"),
     "threads": ("threads = 1", "threads = 2"),
 }
 

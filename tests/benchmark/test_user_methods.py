@@ -208,7 +208,7 @@ NAME_RULE = "a method's name must be 1 to 40 lower case letters, digits and _, a
         ({"mine": 3}, "methods.mine must be a table"),
         (3, "methods must be tables"),
         ({"mine": {"calibrator": "mine.py"}}, "must be like my_method.py:MyClass"),
-        ({"mine": {"calibrator": 3}}, "methods.mine.calibrator must be a valid string; got 3"),
+        ({"mine": {"calibrator": 3}}, "MyClass; got 3"),
         ({"mine": {"calibrator": "mine.py:Half", "rows": "test"}}, "methods.mine.rows must be 'current'"),
         ({"mine": {"calibrator": "mine.py:Half", "label": "DATS"}}, "label must be new"),
         ({"mine": {"calibrator": "mine.py:Half", "label": ""}}, "methods.mine.label must"),

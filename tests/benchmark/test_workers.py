@@ -31,7 +31,7 @@ if job["seed"] == 2:
     sys.exit(3)
 error = "ValueError: planted" if job["seed"] == 3 else ""
 state = "failed" if error else "done"
-print(json.dumps({"state": state, "error": error, "made": 7, "kept": 1, "failed": ["x"], "deaths": 0}))
+print(json.dumps({"state": state, "error": error, "made": 7, "kept": 1, "failed": ["x"], "deaths": 0}), end="")
 """
 
 
@@ -244,5 +244,5 @@ def test_the_process_answers_and_ends_with_its_input(tmp_path, tiny_config):
     process.stdin.flush()
     answer = json.loads(process.stdout.read())  # the input is still open
     assert (answer["state"], "gone.npz" in answer["error"]) == ("failed", True)
+    assert process.wait(60) == 0
     process.communicate()
-    assert process.returncode == 0

@@ -180,7 +180,7 @@ def _run_process(job: SeedJob) -> SeedOutcome | None:
             return SeedOutcome("stopped", "stopped before it was finished")
         answer.seek(0)
         text = answer.read()
-        return SeedOutcome(**json.loads(text)) if process.returncode == 0 and text else None
+        return SeedOutcome(**json.loads(text)) if text.endswith(b"}") else None
 
 
 def _wait(process: subprocess.Popen[bytes], job: SeedJob) -> bool:
