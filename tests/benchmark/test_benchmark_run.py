@@ -9,6 +9,7 @@ from equable.benchmark.environment import cpu_count
 from equable.benchmark.process_pool import run_local
 from equable.benchmark.run import count_files, run
 from equable.benchmark.run_folder import TASK_FILES, RunFolder
+from equable.benchmark.seed_job import SeedJob
 from equable.errors import ConfigError, DataError, EquableError
 
 pytest.importorskip("torch")
@@ -133,5 +134,5 @@ def test_errors_come_back_from_processes():
 def test_finished_files_are_counted(tiny_run):
     from equable.benchmark.methods import METHODS
 
-    assert count_files(tiny_run, [0, 5]) == 3 * (len(METHODS) + 2)
-    assert count_files(tiny_run, [5]) == 0
+    jobs = [SeedJob(str(tiny_run.path), seed, "", "{}") for seed in (0, 5)]
+    assert count_files(jobs) == count_files(jobs[:1]) == 3 * (len(METHODS) + 2)

@@ -31,7 +31,8 @@ if job["seed"] == 2:
     sys.exit(3)
 error = "ValueError: planted" if job["seed"] == 3 else ""
 state = "failed" if error else "done"
-print(json.dumps({"state": state, "error": error, "made": 7, "kept": 1, "failed": ["x"], "deaths": 0}), end="")
+answer = {"state": state, "error": error, "made": 7, "kept": 1, "failed": ["x"], "deaths": 0}
+print(json.dumps(answer), end="")
 """
 
 

@@ -44,13 +44,7 @@ def validation_error(
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:
-    """The known key of the same section, or else of any section, whose last part is similar.
-
-    Examples
-    --------
-    >>> suggestion("training.epochs", ["training.max_epochs", "network.nf"])
-    '; did you mean training.max_epochs?'
-    """
+    """The known key of the same section, or else of any section, whose last part is similar."""
     section, _, end = key.rpartition(".")
     keys = list(known)
     for names in ([name for name in keys if name.rpartition(".")[0] == section], keys):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ SECONDS_TO_CONNECT = 10.0
 def connected(address: str) -> Iterator[tuple[Any, Callable[[], None]]]:
     """A client of the scheduler, and a function that raises `ClusterError` when the scheduler is gone."""
     try:
-        import_module("distributed")
+        distributed: Any = import_module("distributed")
     except ImportError as error:
         raise MissingExtraError(
             f"--dask needs {error.name}; install it with: pip install 'equable[dask]'"
@@ -30,10 +29,9 @@ def connected(address: str) -> Iterator[tuple[Any, Callable[[], None]]]:
         if name.partition(".")[0] == "distributed":  # errors that matter become a `ClusterError`
             logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        _check_address(address)
         with ThreadPoolExecutor(1) as pool:  # a notebook has a running loop in this thread
             pool.submit(lambda: asyncio.run(_require_answer(address))).result()
-        client = _make_client(address)
+        client = distributed.Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except Exception as error:  # of the system, of TLS or of Dask
         raise ClusterError(f"--dask must be the address of a scheduler; {address}: {error}") from error
 
@@ -50,23 +48,9 @@ def connected(address: str) -> Iterator[tuple[Any, Callable[[], None]]]:
             client.close(timeout=2)  # the scheduler then cancels its tasks
 
 
-def _check_address(address: str) -> None:
-    from distributed.comm.addressing import parse_address, parse_host_port
-    from distributed.comm.registry import get_backend
-
-    scheme, place = parse_address(address)
-    get_backend(scheme)
-    host, port = parse_host_port(place)
-    if not host or not 0 < port < 2**16:
-        raise ValueError("it must be like tcp://10.0.0.5:8786")
-    socket.getaddrinfo(host, port)
-
-
 async def _require_answer(address: str) -> None:
     """Ask for the identity: a client would wait for ever for a listener that does not answer."""
-    import distributed
-
-    dask: Any = distributed  # without types
+    dask: Any = import_module("distributed")
     words = dask.Security().get_connection_args("client")
     try:
         async with asyncio.timeout(SECONDS_TO_CONNECT), dask.rpc(address, connection_args=words) as other:
@@ -75,17 +59,3 @@ async def _require_answer(address: str) -> None:
         raise TimeoutError(f"no scheduler answered there within {SECONDS_TO_CONNECT:g} s") from None
     if kind != "Scheduler":
         raise ValueError(f"a Dask {kind.lower()} is there")
-
-
-def _make_client(address: str) -> Any:
-    from distributed import Client
-
-    client: Any = Client.__new__(Client)
-    try:
-        client.__init__(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
-    except Exception:
-        with suppress(Exception):
-            client.close(timeout=1)
-        client.status = "closed"  # else it closes itself once more when it is collected
-        raise
-    return client

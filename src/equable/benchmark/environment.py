@@ -21,13 +21,7 @@ def cpu_count() -> int:
 
 
 def describe_environment() -> dict[str, Any]:
-    """The facts of ``environment.json``; the same on every call of one installation.
-
-    Examples
-    --------
-    >>> sorted(describe_environment())
-    ['commit', 'cpu', 'cpu_count', 'equable', 'memory_gb', 'packages', 'platform', 'python']
-    """
+    """The facts of ``environment.json``; the same on every call of one installation."""
     return {
         "equable": equable.__version__,
         "commit": _commit(Path(equable.__file__).parent),
@@ -48,8 +42,8 @@ def _version(package: str) -> str | None:
 
 
 def _commit(package: Path) -> str | None:
-    """The git commit of a source checkout, ``+`` appended if files differ from it; None elsewhere."""
-    # A package installed below somebody else's repository is not tracked by it.
+    """The git commit of a source checkout, with ``+`` if files differ from it; None elsewhere."""
+    # a package installed below another repository is not tracked by it
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit = _git(package, "rev-parse", "HEAD")

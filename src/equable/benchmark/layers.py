@@ -57,13 +57,7 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
 
 
 def parse_value(text: str, origin: str) -> Any:
-    """One TOML value; a bare word is text, because shells remove quotes, and .7 is 0.7.
-
-    Examples
-    --------
-    >>> [parse_value(text, "--set") for text in ("[3, 2]", "0.1", ".7", "resnet32")]
-    [[3, 2], 0.1, 0.7, 'resnet32']
-    """
+    """One TOML value; a bare word is text, because shells remove quotes, and .7 is 0.7."""
     try:
         values = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import LeaseSettingsMismatch, OwnerRecord, SoftFileLease, Timeout
@@ -20,7 +20,6 @@ from equable.errors import LockedError
 FILE = "run.lock"
 HEARTBEAT = 2.0
 DURATION = 15.0
-#: Seconds to take over the lease of a dead process of this machine.
 SECONDS_TO_TAKE_OVER = 1.0
 #: Linux' number of the process namespace outside of containers.
 HOST_PIDS = 0xEFFFFFFC
@@ -31,7 +30,6 @@ class Lease:
 
     def __init__(self) -> None:
         self._locks: dict[Path, SoftFileLease] = {}
-        self._stack = ExitStack()
 
     def acquire(self, folder: Path) -> None:
         """Take the lease of one more folder, or raise `LockedError`."""
@@ -40,9 +38,10 @@ class Lease:
         try:
             lock.acquire(timeout=_seconds_to_wait(lock.owner), poll_interval=0.2)
         except (Timeout, LeaseSettingsMismatch):
-            raise LockedError(f"{folder} must be free; {_describe(lock.owner)} works in it") from None
+            owner = lock.owner
+            name = f"process {owner.pid} on {owner.hostname.partition('?')[0]}" if owner else "another run"
+            raise LockedError(f"{folder} must be free; {name} works in it") from None
         self._locks[folder] = lock
-        self._stack.callback(lock.release)
 
     def token(self, folder: Path) -> str:
         """The name of this lease in a folder, for `is_held`."""
@@ -57,24 +56,13 @@ class Lease:
 
     def release(self) -> None:
         """Give all folders back; processes that work under this lease end."""
-        self._stack.close()
+        for lock in self._locks.values():
+            lock.release()
 
 
 @contextmanager
 def hold(folders: Sequence[Path]) -> Iterator[Lease]:
-    """Hold folders for the length of a block; a folder that another run holds is a `LockedError`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with hold([folder]) as lease:
-    ...     is_held(folder, lease.token(folder))
-    True
-    >>> list(folder.iterdir())
-    []
-    """
+    """Hold folders for the length of a block; a folder that another run holds is a `LockedError`."""
     lease = Lease()
     try:
         for folder in folders:
@@ -123,9 +111,3 @@ def _is_local(owner: OwnerRecord) -> bool:
 
 def _is_dead(owner: OwnerRecord) -> bool:
     return _is_local(owner) and not Path(f"/proc/{owner.pid}").exists()
-
-
-def _describe(owner: OwnerRecord | None) -> str:
-    if owner is None:
-        return "another run"
-    return f"process {owner.pid} on {owner.hostname.partition('?')[0]}"

@@ -38,11 +38,6 @@ def run_local(
     """Yield (unit, result) as units finish; one job runs in this process, more in processes of their own.
 
     An error, Ctrl-C and the death of this process end all processes; their files are whole or absent.
-
-    Examples
-    --------
-    >>> list(run_local(abs, [-1, 2]))
-    [(-1, 1), (2, 2)]
     """
     jobs = min(jobs, len(units))
     if jobs < 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from equable.benchmark.run_data import describe_data, keep_paper_name, load_data
 from equable.benchmark.run_folder import RunFolder, start_run, stored_methods
 from equable.benchmark.score import ScoreCount, drop_unscored
 from equable.benchmark.seed_job import SeedJob, SeedOutcome
-from equable.benchmark.settings import Config, MethodSettings
+from equable.benchmark.settings import Config
 from equable.benchmark.train import require_training
 from equable.benchmark.user_methods import failures_by_method
 from equable.benchmark.workers import Workers, run_seeds, seed_jobs
@@ -51,13 +50,6 @@ class RunResult:
     deaths: int = 0
 
 
-@dataclass(frozen=True)
-class _StartedRun:
-    folder: RunFolder
-    config: Config  # its seeds are those to run now
-    methods_before: Mapping[str, MethodSettings]
-
-
 def run(
     config: Config,
     out: Path,
@@ -73,13 +65,11 @@ def run(
     another run works. `jobs` seeds run at once, or as `workers` says.
     """
     workers = workers or Workers(jobs)
-    config, data = _checked(config, workers)
+    checked = {out: _checked(config, workers)}
     with hold([out]) as lease:
-        started = _start(out, config, data)
-        jobs_, outcomes = _run_all([started], lease, workers, progress)
-        dropped = _drop_failing(started, outcomes)
-        page = report([out]) if report and has_scores(started.folder) else None
-    return _result(started.folder, [started.folder], jobs_, outcomes, page, dropped)
+        folders, jobs_, outcomes, dropped = _run_all(checked, lease, workers, progress)
+        page = report([out]) if report and has_scores(folders[0]) else None
+    return _result(folders[0], folders, jobs_, outcomes, page, dropped)
 
 
 def run_grid(
@@ -95,35 +85,30 @@ def run_grid(
     checked = {}
     for name, config in grid.runs.items():
         try:
-            checked[name] = _checked(config, workers)
+            checked[out / name] = _checked(config, workers)
         except (ConfigError, DataError) as error:
             raise type(error)(f"run {name}: {error}") from error
     require_grid(out, grid)
-    with hold([out, *(out / name for name in checked)]) as lease:
-        started = [_start(out / name, config, data) for name, (config, data) in checked.items()]
-        start_grid(out, grid)  # not before every run has accepted its settings
-        jobs, outcomes = _run_all(started, lease, workers, progress)
-        dropped: tuple[str, ...] = ()
-        for one in started:
-            path = str(one.folder.path.resolve())
-            own = [outcome for job, outcome in zip(jobs, outcomes, strict=True) if job.folder == path]
-            dropped += _drop_failing(one, own)
-        folders = [one.folder for one in started]
-        page = _report_grid(report, folders, out) if report else None
+    with hold([out, *checked]) as lease:
+        folders, jobs, outcomes, dropped = _run_all(
+            checked,
+            lease,
+            workers,
+            progress,
+            started=lambda: start_grid(out, grid),  # not before every run has accepted its settings
+        )
+        scored = [folder.path for folder in folders if has_scores(folder)]
+        page = None
+        if report and scored:
+            for path in scored:
+                report([path])
+            page = report(scored, out)
     return _result(RunFolder(out), folders, jobs, outcomes, page, dropped)
 
 
 def has_scores(folder: RunFolder) -> bool:
     """Whether a report can be made of the run."""
     return any(folder.scores.glob("seed-*_task-*_uncalibrated.json"))
-
-
-def _report_grid(report: Report, runs: Sequence[RunFolder], out: Path) -> Path | None:
-    """The report of each run that has scores, and the comparison of them all in the folder of the grid."""
-    scored = [folder.path for folder in runs if has_scores(folder)]
-    for path in scored:
-        report([path])
-    return report(scored, out) if scored else None
 
 
 def _checked(config: Config, workers: Workers) -> tuple[Config, dict[str, str]]:
@@ -137,46 +122,54 @@ def _checked(config: Config, workers: Workers) -> tuple[Config, dict[str, str]]:
     return config, describe_data(config)
 
 
-def _start(path: Path, config: Config, data: dict[str, str]) -> _StartedRun:
-    methods_before = stored_methods(path)
-    return _StartedRun(start_run(path, config, data), config, methods_before)
-
-
 def _run_all(
-    runs: Sequence[_StartedRun], lease: Lease, workers: Workers, progress: bool | None
-) -> tuple[list[SeedJob], list[SeedOutcome]]:
-    n_seeds = sum(len(one.config.seeds) for one in runs)
-    jobs = []
-    for one in runs:
-        jobs += seed_jobs(one.folder.path, one.config, lease, workers, n_seeds, progress)
-    total = sum(_count_expected(one.config) for one in runs)
-    shown = False if any(job.progress for job in jobs) else progress  # such seeds show bars of their own
-    with open_bar("training and scoring", total, shown) as bar:
-        return jobs, run_seeds(jobs, lease, workers, _FileCounter(runs, bar, len(jobs)))
+    checked: Mapping[Path, tuple[Config, dict[str, str]]],
+    lease: Lease,
+    workers: Workers,
+    progress: bool | None,
+    started: Callable[[], None] = lambda: None,
+) -> tuple[list[RunFolder], list[SeedJob], list[SeedOutcome], tuple[str, ...]]:
+    """Run all seeds of all runs; also returns the user methods that were dropped without a score."""
+    methods_before = {path: stored_methods(path) for path in checked}
+    folders = [start_run(path, config, data) for path, (config, data) in checked.items()]
+    started()
+    configs = [config for config, _ in checked.values()]
+    n_seeds = sum(len(config.seeds) for config in configs)
+    by_run = [
+        seed_jobs(folder.path, config, lease, workers, n_seeds, progress)
+        for folder, config in zip(folders, configs, strict=True)
+    ]
+    jobs = [job for own in by_run for job in own]
+    bars = any(job.progress for job in jobs)  # such seeds show bars of their own
+    total = sum(map(_count_expected, configs))
+    with open_bar("training and scoring", total, False if bars else progress) as bar:
+        outcomes = run_seeds(jobs, lease, workers, _FileCounter(jobs, bar))
+    dropped: tuple[str, ...] = ()
+    found = dict(zip(jobs, outcomes, strict=True))
+    for folder, own in zip(folders, by_run, strict=True):
+        failing = failures_by_method(text for job in own for text in found[job].failed)
+        dropped += drop_unscored(folder, failing, methods_before[folder.path])
+    return folders, jobs, outcomes, dropped
 
 
 class _FileCounter:
-    """Moves a progress bar to the number of finished files of the runs."""
+    """Moves a progress bar to the number of finished files of the seeds."""
 
-    def __init__(self, runs: Sequence[_StartedRun], bar: Bar, n_seeds: int) -> None:
-        self.runs = runs
+    def __init__(self, jobs: Sequence[SeedJob], bar: Bar) -> None:
+        self.jobs = jobs
         self.bar = bar
-        self.n_seeds = n_seeds
-        self.seen = self.count()
+        self.seen = count_files(jobs)
         self.looked = time.monotonic()
         bar.begin(self.seen)
 
     def __call__(self, done: int, failed: int) -> None:
         if done + failed:
-            self.bar.say(f"{done + failed}/{self.n_seeds} cells" + (f", {failed} failed" if failed else ""))
+            self.bar.say(f"{done + failed}/{len(self.jobs)} cells" + (f", {failed} failed" if failed else ""))
         if self.bar.shown and time.monotonic() - self.looked >= SECONDS_BETWEEN_COUNTS:
             self.looked = time.monotonic()
-            count = self.count()
+            count = count_files(self.jobs)
             self.bar.advance(count - self.seen)
             self.seen = count
-
-    def count(self) -> int:
-        return sum(count_files(one.folder, one.config.seeds) for one in self.runs)
 
 
 def _count_expected(config: Config) -> int:
@@ -184,19 +177,14 @@ def _count_expected(config: Config) -> int:
     return len(config.seeds) * config.n_tasks * (len(METHODS) + len(config.methods) + 2)
 
 
-def count_files(folder: RunFolder, seeds: Iterable[int]) -> int:
+def count_files(jobs: Iterable[SeedJob]) -> int:
     """Finished tasks and scores of these seeds."""
-    seeds = list(seeds)
-    starts = tuple(f"seed-{seed}_task-" for seed in seeds)
-    trained = sum(len(folder.finished_tasks(seed)) for seed in seeds)
-    names = os.listdir(folder.scores) if folder.scores.is_dir() else ()
-    return trained + sum(name.startswith(starts) and name.endswith(".json") for name in names)
-
-
-def _drop_failing(run: _StartedRun, outcomes: Sequence[SeedOutcome]) -> tuple[str, ...]:
-    """Remove user methods that failed everywhere from the settings of the run."""
-    failing = failures_by_method(text for outcome in outcomes for text in outcome.failed)
-    return drop_unscored(run.folder, failing, run.methods_before)
+    count = 0
+    for job in jobs:
+        folder = RunFolder(Path(job.folder))
+        count += len(folder.finished_tasks(job.seed))
+        count += len(list(folder.scores.glob(f"seed-{job.seed}_task-*.json")))
+    return count
 
 
 def _result(

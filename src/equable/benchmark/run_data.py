@@ -44,14 +44,7 @@ def keep_paper_name(config: Config, dataset: ImageDataset) -> Config:
 
 
 def describe_data(config: Config) -> dict[str, str]:
-    """Name, digest and origin of the data: official files, a copy with another checksum, or own data.
-
-    Examples
-    --------
-    >>> from equable.benchmark.config import load_config
-    >>> describe_data(load_config("digits"))
-    {'name': 'digits', 'digest': 'none', 'origin': 'embedded'}
-    """
+    """Name, digest and origin of the data: official files, a copy with another checksum, or own data."""
     from equable.datasets import Source, digest_of, resolve
     from equable.datasets.tinyimagenet import is_tinyimagenet
 

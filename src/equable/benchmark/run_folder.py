@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +24,11 @@ from equable.benchmark.sealed_settings import (
     FILE as SETTINGS_FILE,
 )
 from equable.benchmark.sealed_settings import (
-    changes,
-    comparable,
     differences,
     require_unedited,
     seal_settings,
-    sealed_settings,
 )
-from equable.benchmark.settings import Config, MethodSettings, flatten
+from equable.benchmark.settings import Config, MethodSettings
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_json, read_sealed, sha256_of, write_json, write_text
 
@@ -107,16 +103,14 @@ def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None)
     folder = RunFolder(path)
     written = None
     if folder.config_path.exists():
-        written = _stored_config(folder, config)
-        stored = _with_found_seeds(folder, config) if written is None else written
-        # for a damaged config.toml only the sealed settings are compared
-        changed = differences(stored, config) or changes(sealed_settings(path), comparable(config.flat()))
+        written = folder.config()
+        changed = differences(written, config)
         if changed:
             raise ConfigError(
                 f"{path} was started with other settings: {'; '.join(changed)} (stored → given). "
                 "Give the same settings, or another --out"
             )
-        config = stored.with_seeds(sorted({*stored.seeds, *config.seeds})).with_methods(config.methods)
+        config = written.with_seeds(sorted({*written.seeds, *config.seeds})).with_methods(config.methods)
     else:
         require_empty(path, "a run folder", but=[SETTINGS_FILE])  # left by a start that was killed
         seal_settings(path, config)
@@ -139,21 +133,6 @@ def require_empty(path: Path, kind: str, but: Iterable[str] = ()) -> None:
     """Refuse a folder that holds anything besides the lease and these names."""
     if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - {LEASE_FILE, *but}):
         raise ConfigError(f"{path} must be new, empty or {kind}; it holds other files")
-
-
-def _stored_config(folder: RunFolder, given: Config) -> Config | None:
-    """The settings of the run; None where ``config.toml`` is damaged."""
-    text = folder.config_path.read_text(encoding="utf-8", errors="replace")
-    try:
-        is_complete = set(flatten(tomllib.loads(text))) >= set(given.flat())
-    except tomllib.TOMLDecodeError:
-        return None
-    return folder.config() if is_complete else None
-
-
-def _with_found_seeds(folder: RunFolder, given: Config) -> Config:
-    found = [int(p.name.removeprefix("seed-")) for p in folder.path.glob("seed-*")]
-    return given.with_seeds(sorted({*found, *given.seeds}))
 
 
 def open_run(path: Path) -> RunFolder:

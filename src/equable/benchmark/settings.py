@@ -125,13 +125,7 @@ class Config(_Section):
 
 
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted key → value.
-
-    Examples
-    --------
-    >>> flatten({"seeds": [0], "network": {"nf": 20}})
-    {'seeds': [0], 'network.nf': 20}
-    """
+    """Dotted key → value."""
     if prefix.count(".") > MAX_DEPTH:
         raise ConfigError(f"settings must be tables at most {MAX_DEPTH} deep; got {prefix:.100}")
     flat: dict[str, Any] = {}

@@ -71,13 +71,7 @@ def method_errors(name: str, method: Method, when: str) -> Iterator[None]:
 
 
 def failures_by_method(failures: Iterable[str]) -> dict[str, list[str]]:
-    """Messages of `method_errors` for each method, without its name.
-
-    Examples
-    --------
-    >>> failures_by_method(["method 'mine' failed on seed 0 after task 1: no rows"])
-    {'mine': ['on seed 0 after task 1: no rows']}
-    """
+    """Messages of `method_errors` for each method, without its name."""
     found: dict[str, list[str]] = {}
     for text in failures:
         _, name, rest = text.split("'", 2)
@@ -161,13 +155,7 @@ def absolute_path(path: str, start: Path, key: str) -> str:
 
 
 def parse_method(text: str) -> dict[str, dict[str, str]]:
-    """The table of ``--method [NAME=]FILE.py:CLASS``; without a name the class gives it.
-
-    Examples
-    --------
-    >>> parse_method("my_method.py:BinnedTemperature")
-    {'binned_temperature': {'calibrator': 'my_method.py:BinnedTemperature', 'label': 'BinnedTemperature'}}
-    """
+    """The table of ``--method [NAME=]FILE.py:CLASS``; without a name the class gives it."""
     name, sign, rest = text.partition("=")
     calibrator = rest if sign else text
     file, _, kind = calibrator.rpartition(":")
