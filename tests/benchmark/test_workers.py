@@ -93,13 +93,9 @@ def test_no_process_works_without_its_lease(planted, monkeypatch, loss):
     try:
         with hold([planted]) as lease:
             job = job_of(planted, 2, lease)
-            if loss == "released":
-                (found,) = run_seeds([job], lease, Workers(), tick)
-                assert found.state == "stopped"
-            else:
-                error = LockedError if loss == "taken" else KeyboardInterrupt
-                with pytest.raises(error):
-                    run_seeds([job], lease, Workers(), tick)
+            error = KeyboardInterrupt if loss == "interrupted" else LockedError
+            with pytest.raises(error):
+                run_seeds([job], lease, Workers(), tick)
             assert job.recorded().state == "running"  # of a lease that is gone: missing
     finally:
         signal.signal(signal.SIGINT, before)

@@ -30,7 +30,8 @@ from equable.metrics import (
 
 #: Shares of accepted rows at which referral curves are stored.
 SHARES = np.linspace(0.01, 1.0, 100)
-ACCEPTED_ERROR = 0.05
+#: Error that referral tolerates among accepted rows.
+TOLERATED_ERROR = 0.05
 LEARNT_TEMPERATURES = ("temperature_", "base_temperature_", "class_temperatures_", "temperatures_")
 EARLIER = ("buffer_earlier", "buffer_current")
 CURRENT = ("buffer_current", "current_rest")
@@ -190,7 +191,7 @@ def _thinned(curve: RiskCoverage) -> dict[str, list[float]]:
 
 
 def _accepted(curve: RiskCoverage) -> float:
-    return float(np.max(curve.coverage, where=curve.risk <= ACCEPTED_ERROR, initial=0.0))
+    return float(np.max(curve.coverage, where=curve.risk <= TOLERATED_ERROR, initial=0.0))
 
 
 def learnt_numbers(calibrator: Calibrator) -> dict[str, Any]:

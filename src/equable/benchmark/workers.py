@@ -23,7 +23,7 @@ from equable.benchmark.environment import THREAD_VARIABLES, cpu_count
 from equable.benchmark.lease import Lease, is_held
 from equable.benchmark.seed_job import TRIES, SeedJob, SeedOutcome
 from equable.benchmark.settings import Config
-from equable.errors import ClusterError
+from equable.errors import ClusterError, LockedError
 
 SECONDS_BETWEEN_LOOKS = 0.5
 #: Times in a row that the lease must be missing: while another process checks it, it is moved for a moment.
@@ -85,6 +85,8 @@ def run_seeds(
                     if future.cancelled():
                         raise ClusterError(f"{workers.dask} cancelled a seed; the same command resumes")
                     outcome = _outcome(future, job)
+                    if outcome is not None and outcome.state == "stopped":  # seen before the next heartbeat
+                        raise LockedError(f"the lease of {job.folder} must be renewed; it was lost")
                     if outcome is not None:
                         found[job] = outcome
                         del waiting[future]
