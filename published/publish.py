@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from equable.benchmark.executors import cpu_count, run_local
+from equable.benchmark.environment import cpu_count
+from equable.benchmark.process_pool import run_local
 from equable.files import write_bytes
 from equable.reports.figures import Plot, render
 from published.claims_page import claims_data, claims_page

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import equable
 from equable.benchmark.ablate import ablate_step
 from equable.benchmark.batching import SCHEMA, measure
-from equable.benchmark.executors import cpu_count, one_thread, run_local
+from equable.benchmark.environment import cpu_count
 from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.process_pool import one_thread, run_local
 from equable.benchmark.run_folder import RunFolder, outputs_digest
 from equable.benchmark.score import score_step
-from equable.benchmark.score_method import judge, set_exam
+from equable.benchmark.score_method import prepare_test_rows, score_method
 from equable.benchmark.task_outputs import Step, load_step
 from equable.calibrators import Calibrator
 from equable.errors import ConvergenceWarning, EvidenceWarning
@@ -134,15 +135,16 @@ def compute_step(build: Path, unit: tuple[str, int, int]) -> list[dict[str, Any]
     digest = outputs_digest(folder.task(seed, task))
     kept = KeptFit(**vars(METHODS["pts"]), path=folder.task(seed, task) / PTS)
     with one_thread():
-        judge(set_exam(loaded, seed, settings, digest), "pts", kept).save(folder.score(seed, task, "pts"))
-    score_step(folder, (seed, task))  # all other methods
+        rows = prepare_test_rows(loaded, seed, settings, digest)
+        score_method(rows, "pts", kept).save(folder.score(seed, task, "pts"))
+    score_step(folder, (seed, task))  # all others
     with one_thread(), warnings.catch_warnings():
         for expected in (EvidenceWarning, ConvergenceWarning):  # small batches and few rows are intended
             warnings.simplefilter("ignore", expected)
         methods = {m: METHODS[m] for m in ARRIVING}
         records = list(measure(loaded, seed, settings.n_bins, 0, methods, stream=False))
         write_sealed(
-            folder.regimes / f"seed-{seed}.json", {"schema": SCHEMA, "outputs": digest, "records": records}
+            folder.arrivals / f"seed-{seed}.json", {"schema": SCHEMA, "outputs": digest, "records": records}
         )
         write_json(build / name / "extras" / f"seed-{seed}.json", extra_record(loaded, seed, settings))
         return ablate_step(folder, (seed, task))

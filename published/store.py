@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from equable.benchmark.executors import one_thread
 from equable.benchmark.methods import METHODS
+from equable.benchmark.process_pool import one_thread
 from equable.benchmark.run_folder import OUTPUT_FILES, RunFolder, open_run, outputs_digest
 from equable.benchmark.score_record import Score
 from equable.benchmark.sealed_settings import seal_settings

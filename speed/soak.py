@@ -87,7 +87,8 @@ def equable(cluster: Cluster, *words: object) -> dict[str, Any]:
 
 def soak(folder: Path, seeds: int = SEEDS, *, every: tuple[float, float] = KILL_EVERY) -> dict[str, Any]:
     """Run the seeds while workers are killed, then run them again."""
-    cluster = Cluster(folder / "cluster")
+    # Dask counts deaths of workers: a task is given up after so many
+    cluster = Cluster(folder / "cluster", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=str(TRIES))
     killer = Killer(cluster, every)
     write_data(folder / "tiny.npz")
     settings = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]

@@ -212,7 +212,7 @@ def plant_regimes(
             for method, value in {**STEADY, **values, "arc_plain": values["arc"] - 0.001}.items()
         ]
         write_sealed(
-            folder / "regimes" / f"seed-{seed}.json", {"schema": 1, "outputs": outputs, "records": records}
+            folder / "arrivals" / f"seed-{seed}.json", {"schema": 1, "outputs": outputs, "records": records}
         )
 
 
@@ -221,7 +221,7 @@ def _arrival(
 ) -> dict[str, Any]:
     measures = {"average_ece": value, "pooled_ece": value / 2, "nll": 10 * value}
     ends = {} if half_width is None else {k: [v - half_width, v + half_width] for k, v in measures.items()}
-    return {"regime": regime, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
+    return {"arrival": regime, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
 
 
 def plant_beliefs(folder: Path, *, guarded: tuple[bool, ...] = (False, True, False)) -> None:

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training.learners": (*FOUNDATION, "training", "training.settings"),
     "training": (*FOUNDATION, *SIBLINGS, "training.settings", "training.learners"),
     "benchmark.train*": (*FOUNDATION, *SIBLINGS, "training", "training.settings", "benchmark"),
-    "benchmark": (*FOUNDATION, *SIBLINGS, "training.settings", "benchmark.train*", "reports"),
+    "benchmark": (*FOUNDATION, *SIBLINGS, "training.settings", "benchmark.train*"),
     "reports": (*FOUNDATION, *SIBLINGS, "training.settings", "benchmark"),
     "deploy": (*FOUNDATION, *SIBLINGS, "benchmark", "reports"),
     "integrations": (*FOUNDATION, "calibrators", "metrics"),
@@ -46,6 +46,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "deploy",
         "integrations",
     ),
+}
+#: Groups of modules inside benchmark; a group imports itself and those before it.
+BENCHMARK_GROUPS = {
+    "config": "settings config config_errors layers grid user_methods methods "
+    "oracles lascal tcil task_outputs",
+    "folder": "run_folder grid_folder sealed_settings environment progress run_data lease",
+    "scoring": "score_record score_method score batching ablate process_pool",
+    "running": "train workers seed_job seed_process dask_client run status",
 }
 # what is heavy or dangerous → the only parts that may import it
 ONLY_IN: dict[str, tuple[str, ...]] = {
@@ -166,6 +174,28 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def benchmark_violations(module: str, source: str) -> list[str]:
+    """Imports of a benchmark module from a group after its own."""
+    groups = list(BENCHMARK_GROUPS)
+    group_of = {name: group for group in groups for name in BENCHMARK_GROUPS[group].split()}
+    own = groups.index(group_of[module])
+    found = []
+    for item in imports(ast.parse(source)):
+        target = item.name.removeprefix("equable.benchmark.")
+        if target != item.name and groups.index(group_of[target]) > own:
+            found.append(f"line {item.line}: {module} ({groups[own]}) must not import {target}")
+    return found
+
+
+def test_the_groups_of_benchmark_have_one_direction():
+    files = [path for path in (PACKAGE / "benchmark").glob("*.py") if path.stem != "__init__"]
+    assert {path.stem for path in files} == set(" ".join(BENCHMARK_GROUPS.values()).split())
+    for path in files:
+        assert benchmark_violations(path.stem, path.read_text(encoding="utf-8")) == []
+    assert benchmark_violations("score", "from equable.benchmark.run import run") != []
+    assert benchmark_violations("config", "def f():\n    import equable.benchmark.run_folder") != []
+
+
 @pytest.mark.parametrize("path", module_files(), ids=module_name)
 def test_layers_hold(path):
     assert violations(module_name(path), path.read_text(encoding="utf-8")) == []
@@ -209,6 +239,7 @@ PLANTED = [
     ),
     ("calibrators.base", "from equable.training import train_scenario", "calibrators may import"),
     ("benchmark.score", "def f():\n    from equable.training import train_scenario", "benchmark may import"),
+    ("benchmark.run", "def f():\n    from equable.reports import report", "benchmark may import"),
     ("benchmark.score", "import torch", "only .*training.* may"),
     ("benchmark.score", "def f():\n    import torch.nn", "only .*training.* may"),
     ("integrations.torch", "from equable.training import train_scenario", "integrations may import"),

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from equable.benchmark import batching as module
-from equable.benchmark.batching import BATCHES, batches_of, drifting, measure, measured_methods, regimes_run
+from equable.benchmark.batching import (
+    BATCHES,
+    batches_of,
+    drifting,
+    measure,
+    measure_arrivals,
+    measured_methods,
+)
 from equable.benchmark.run_folder import outputs_digest
 from equable.benchmark.task_outputs import Step
 from equable.files import read_json, read_sealed, write_json, write_sealed
@@ -20,8 +27,8 @@ def tasks():
 def test_batches_have_their_size_and_kind(tasks):
     groups = batches_of(tasks, seed=0)
     for size in BATCHES:
-        for regime in ("pure", "mixed", "drift"):
-            _, counts = np.unique(groups[regime, size], return_counts=True)
+        for arrival in ("pure", "mixed", "drift"):
+            _, counts = np.unique(groups[arrival, size], return_counts=True)
             assert counts.max() <= size
             assert counts.sum() == len(tasks)
         assert (np.unique(groups["mixed", size], return_counts=True)[1] < size).sum() <= 1
@@ -46,11 +53,11 @@ def outputs(data):
 
 
 @pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
-def test_every_method_in_every_regime():
+def test_every_method_in_every_arrival():
     calibration, test = make_incremental(n_per_class=10), make_incremental(n_per_class=12, seed=1)
     step = Step(2, outputs(calibration), outputs(calibration), outputs(test), outputs(calibration), {})
     records = list(measure(step, 0, 10, 0))
-    kinds = {(r["regime"], r["batch"]) for r in records}
+    kinds = {(r["arrival"], r["batch"]) for r in records}
     assert kinds == {("pure", 0), ("stream", 8)} | {
         (k, b) for k in ("pure", "mixed", "drift") for b in BATCHES
     }
@@ -64,32 +71,32 @@ def test_every_method_in_every_regime():
     assert len(arc) > 5
 
 
-def test_a_run_holds_regimes_of_its_outputs(tiny_run):
-    value = read_json(tiny_run.regimes / "seed-0.json")
+def test_a_run_holds_arrivals_of_its_outputs(tiny_run):
+    value = read_json(tiny_run.arrivals / "seed-0.json")
     assert (value["schema"], value["outputs"]) == (1, outputs_digest(tiny_run.task(0, 2)))
     assert {record["method"] for record in value["records"]} == set(measured_methods())
     assert len(value["records"]) == 14 * len(measured_methods())
     # the paper's protocol is what the scores hold
     scored = read_json(tiny_run.score(0, 2, "dats"))["comparison"]
-    (pure,) = [r for r in value["records"] if (r["regime"], r["batch"], r["method"]) == ("pure", 0, "dats")]
+    (pure,) = [r for r in value["records"] if (r["arrival"], r["batch"], r["method"]) == ("pure", 0, "dats")]
     for name in ("average_ece", "pooled_ece", "nll"):
         assert pure[name] == pytest.approx(scored[name], abs=1e-12)
         assert pure["intervals"][name] == pytest.approx(scored["intervals"][name], abs=1e-12)
 
 
-def test_finished_regimes_are_never_measured_again(tiny_run, monkeypatch):
-    path = tiny_run.regimes / "seed-0.json"
+def test_finished_arrivals_are_never_measured_again(tiny_run, monkeypatch):
+    path = tiny_run.arrivals / "seed-0.json"
     before = path.stat().st_mtime_ns
     monkeypatch.setattr(module, "measure", lambda *_: pytest.fail("measured again"))
-    assert regimes_run(tiny_run) == read_json(path)["records"]
+    assert measure_arrivals(tiny_run) == read_json(path)["records"]
     assert path.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(
     "damage", ["lost", "text", "list", "other outputs", "n_bins", "n_bootstrap", "a method missing"]
 )
-def test_lost_damaged_or_outdated_regimes_are_measured_again(tiny_run, monkeypatch, damage):
-    path = tiny_run.regimes / "seed-0.json"
+def test_lost_damaged_or_outdated_arrivals_are_measured_again(tiny_run, monkeypatch, damage):
+    path = tiny_run.arrivals / "seed-0.json"
     whole = read_json(path)
     if damage == "lost":
         path.unlink()
@@ -107,5 +114,5 @@ def test_lost_damaged_or_outdated_regimes_are_measured_again(tiny_run, monkeypat
         write_sealed(path, {**read_sealed(path), "records": records})
     made = [dict(record) for record in whole["records"]]
     monkeypatch.setattr(module, "measure", lambda *words: [r for r in made if r["method"] in words[-1]])
-    regimes_run(tiny_run)
+    measure_arrivals(tiny_run)
     assert read_json(path) == whole

@@ -17,7 +17,7 @@ from equable import __version__
 from equable.cli import app
 from planted_run import make_run
 
-COMMANDS = ("demo", "run", "status", "score", "regimes", "ablate", "report", "datasets")
+COMMANDS = ("demo", "run", "status", "score", "arrivals", "ablate", "report", "datasets")
 
 
 def call(*words):
@@ -82,7 +82,7 @@ def test_wrong_usage_is_exit_code_2(words):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    for command in ("status", "score", "regimes", "ablate", "report"):
+    for command in ("status", "score", "arrivals", "ablate", "report"):
         result = call(command, tmp_path)
         assert result.exit_code == 1
         assert "must be a run folder; it has no config.toml" in result.stderr
@@ -109,18 +109,16 @@ def test_score_and_ablate_from_stored_outputs(tiny_run):
     assert len(ablated["ablations"]["coverage"]) == 5
 
 
-def test_regimes_from_stored_outputs(tiny_run):
-    found = json.loads(call("regimes", tiny_run.path, "--json").stdout)
-    assert {record["regime"] for record in found["regimes"]} == {"pure", "mixed", "drift", "stream"}
-    said = plain(call("regimes", tiny_run.path).stdout)
-    assert f"{len(found['regimes'])} records in" in said
+def test_arrivals_from_stored_outputs(tiny_run):
+    found = json.loads(call("arrivals", tiny_run.path, "--json").stdout)
+    assert {record["arrival"] for record in found["arrivals"]} == {"pure", "mixed", "drift", "stream"}
+    said = plain(call("arrivals", tiny_run.path).stdout)
+    assert f"{len(found['arrivals'])} records in" in said
 
 
 def test_report(tiny_run, tmp_path, monkeypatch):
-    import equable.benchmark.run
-
     asked = []
-    monkeypatch.setattr(equable.benchmark.run, "write_report", lambda *given: asked.append(given) or "page")
+    monkeypatch.setattr("equable.reports.report.write_report", lambda *given: asked.append(given) or "page")
     other = shutil.copytree(tiny_run.path, tmp_path / "other")
     assert json.loads(call("report", tiny_run.path, "--json").stdout) == {"report": "page"}
     assert "page" in call("report", tiny_run.path, other, "--out", tmp_path).stdout

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from equable.benchmark.config import PRESETS, check_classes, load_config, parse_seeds, read_config
+from equable.benchmark.config import check_classes, load_config, parse_seeds, read_config
+from equable.benchmark.layers import PRESETS, default_layer, parse_toml, read_preset
 from equable.benchmark.run_data import scenario_of
-from equable.benchmark.settings import default_settings
-from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
+from equable.benchmark.settings import flatten
 from equable.benchmark.train import replay_settings
 from equable.datasets import DATASETS
 from equable.errors import ConfigError
@@ -108,7 +108,7 @@ def test_rebuilt_presets_take_their_data_by_path(preset, tmp_path):
 
 
 def test_presets_are_small_differences_from_a_complete_default():
-    known = set(default_settings())
+    known = set(default_layer().values)
     assert known == set(load_config("digits").flat())
     folder = Path(__file__).parents[2] / "src" / "equable" / "benchmark" / "presets"
     assert {path.stem for path in folder.glob("*.toml")} == {"default", *PRESETS}
@@ -191,7 +191,7 @@ def test_a_file_is_named_with_its_bad_key(tmp_path):
         load_config(str(tmp_path / "absent.toml"))
     with pytest.raises(ConfigError, match=r"~no-such-user/x\.toml must be a readable TOML file"):
         load_config("~no-such-user/x.toml")
-    with pytest.raises(ConfigError, match="Did you mean 'cifar10'"):
+    with pytest.raises(ConfigError, match="did you mean cifar10"):
         load_config("cifar-10")
 
 
@@ -225,7 +225,6 @@ def test_config_toml_reads_back_as_it_was(tmp_path):
     again = read_config(path)
     assert again == config
     assert again.to_toml() == config.to_toml()
-    assert dump_toml({"a": True, "b": {"c": [1, 2.5]}}) == "a = true\n\n[b]\nc = [1, 2.5]\n"
 
 
 def test_settings_are_those_of_training():

@@ -4,27 +4,30 @@ import csv
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 
+import numpy as np
 import pytest
-from speed.loopback import until
 from typer.testing import CliRunner
 
-from equable.benchmark import run as benchmark_run
-from equable.benchmark.cells import TRIES, Cell, attend
-from equable.benchmark.grid import is_grid, load_grid, run_folders, start_grid
-from equable.benchmark.journal import Journal
-from equable.benchmark.lock import hold
+from equable.benchmark.grid import is_grid, load_grid
+from equable.benchmark.grid_folder import run_folders, start_grid
+from equable.benchmark.lease import hold
 from equable.benchmark.run import run_grid
 from equable.benchmark.run_folder import start_run
-from equable.benchmark.spread import Place, Plan, cells_of, execute
-from equable.benchmark.status import count_states, status
+from equable.benchmark.status import status
 from equable.cli import app
 from equable.errors import ConfigError, DataError
-from planted_cells import SETTINGS, tiny_data
 from planted_run import make_run
+
+SETTINGS = [
+    "scenario.tasks=2",
+    "training.max_epochs=2",
+    "training.batch_size=16",
+    "training.memory_size=8",
+    "training.threads=1",
+    "network.nf=2",
+    "score.n_bootstrap=0",
+]
 
 GRID = """
 [grid]
@@ -43,6 +46,14 @@ memory_size = 20
 
 def call(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def tiny_data(path):
+    """Four classes of 8 × 8 images; a class is a bright row."""
+    labels = np.repeat(np.arange(4), 60)
+    images = np.random.default_rng(0).integers(0, 120, (240, 8, 8))
+    images[np.arange(240), labels * 2] += 100
+    np.savez(path, train_images=images.astype(np.uint8), train_labels=labels)
 
 
 def write(folder, text=GRID):
@@ -115,7 +126,7 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         (
             '"digits"',
             '"digit"',
-            r"grid.datasets\[1\]: a run must be a preset .* got 'digit'. Did you mean 'digits'",
+            r"grid.datasets\[1\]: a run must be a preset .* got 'digit'; did you mean digits",
         ),
         ('"digits"', '"own.toml"', r"grid.datasets\[1\]: .*own.toml must be a readable TOML file"),
         (
@@ -147,11 +158,6 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
             r"grid.datasets\[1\].preset must be a path; got '~no-such-user/x.toml'",
         ),
         ('seeds = "0-1"', '"a.b[1].c" = 1', r"unknown key grid.a.b\[1\].c$"),
-        (
-            'data = "tiny.npz"',
-            '"da.ta" = "x"',
-            r"unknown key grid.datasets\[2\].da.ta; did you mean .*\].data\?",
-        ),
         (
             "[training]",
             '[data]\nsource = "~no-such-user/x"\n[training]',
@@ -219,59 +225,11 @@ def test_a_run_file_is_no_grid(tmp_path):
     assert result.exit_code == 2
 
 
-def test_cells_run_with_their_own_number_of_threads(tmp_path, tiny_config, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with hold([tmp_path / "run"]) as lease:
-        plan = Plan(start_run(tmp_path / "run", tiny_config.with_seeds([0, 1])), tiny_config)
-        (cell, *_) = cells_of([plan], lease.token, Place(jobs=2))
-        assert cell.threads == 1  # the settings' own
-        outcome = attend(Cell(cell.folder, 0, cell.run, threads=3, work="planted_cells:tell_threads"))
-        assert outcome.state == "done", cell.log.read_text()
-    assert "OMP_NUM_THREADS 3" in cell.log.read_text()
-    (told,) = Journal(cell.journal.path).events()[1:]
-    assert (told["event"], told["made"]) == ("done", 3)
-
-
-def test_a_process_that_dies_here_is_tried_again_and_blocks_nobody(tmp_path, tiny_config, monkeypatch):
-    """Seed 0 kills its process, seed 2 raises; without a cluster."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    folder = tmp_path / "run"
-    with hold([folder]) as lease:
-        config = tiny_config.with_seeds([0, 2, 3])
-        start_run(folder, config)
-        cells = [Cell(str(folder), seed, lease.token, work="planted_cells:crash") for seed in config.seeds]
-        ends = {cell.seed: outcome for cell, outcome in execute(cells, lease, Place(jobs=2))}
-    assert {seed: end.state for seed, end in ends.items()} == {0: "given up", 2: "failed", 3: "done"}
-    assert ends[0].deaths == TRIES == 3
-    found = status(folder)
-    assert [(cell.seed, cell.state, cell.error) for cell in found] == [
-        (0, "failed", "given up: its process died 3 times while it ran"),
-        (2, "failed", "ValueError: planted"),
-        (3, "missing", ""),  # a nap is no training
-    ]
-    assert "ValueError: planted" in (folder / "cells/seed-2.log").read_text()
-    assert [cell.deaths for cell in found] == [TRIES, 0, 0]
-    assert count_states(found) == {"done": 0, "running": 0, "failed": 2, "missing": 1}
-
-
 def test_a_run_on_a_folder_in_use_is_refused(tiny_run):
     with hold([tiny_run.path]):
         result = call("run", tiny_run.path)
     assert result.exit_code == 1
     assert f"equable: {tiny_run.path} must be free; process {os.getpid()} on" in result.stderr
-
-
-def test_status_of_a_finished_run(tiny_run, tmp_path):
-    found = json.loads(call("status", tiny_run.path, "--json").stdout)
-    assert (found["done"], found["running"], found["failed"], found["missing"]) == (1, 0, 0, 0)
-    (cell,) = found["cells"]
-    assert (cell["tasks"], cell["of_tasks"], cell["scores"]) == (3, 3, cell["of_scores"])
-    (tiny_run.scores / "seed-0_task-2_dats.json").unlink()
-    assert json.loads(call("status", tiny_run.path, "--json").stdout)["missing"] == 1
-    with Journal(tiny_run.path / "cells/seed-0.jsonl").claimed():
-        said = call("status", tiny_run.path).stdout
-    assert "0 done, 1 running, 0 failed, 0 missing" in said
-    assert call("status", tmp_path).exit_code == 1
 
 
 def test_the_report_of_a_grid_has_every_run(tmp_path, blank_figures):
@@ -297,52 +255,26 @@ def test_the_report_of_a_grid_has_every_run(tmp_path, blank_figures):
     assert all(float(row["average_ece"]) > 0 for row in rows)
 
 
-def grid_command(folder, *words):
-    settings = [word for text in SETTINGS for word in ("--set", text)]
-    command = [sys.executable, "-m", "equable.cli", "run", str(folder / "grid.toml"), "--jobs", "2"]
-    return [*command, "--out", str(folder / "out"), *settings, *words]
-
-
-def test_a_grid_from_the_command_line_with_one_bad_cell(tmp_path, monkeypatch):
+def test_a_grid_from_the_command_line_with_one_bad_seed(tmp_path, monkeypatch):
     """It is listed with its log, and the other is done."""
     pytest.importorskip("torch")
     reported = []
-    monkeypatch.setattr(benchmark_run, "write_report", lambda *words: reported.append(words) or tmp_path)
+    monkeypatch.setattr(
+        "equable.reports.report.write_report", lambda *words: reported.append(words) or tmp_path
+    )
     path = write(tmp_path, '[grid]\nseeds = [0, 1]\ndatasets = [{ preset = "digits", data = "tiny.npz" }]\n')
     out = tmp_path / "out"
     folder = out / "tiny-slim_resnet18"
     start_run(folder, load_grid(path, settings=SETTINGS).runs[folder.name])
-    # the cell finds a folder where a file must go, as it would find no right to write
+    # the seed finds a folder where a file must go
     (folder / "seed-1" / "task-0" / "model.safetensors").mkdir(parents=True)
-    done = call(*grid_command(tmp_path)[3:])
-    log = re.escape(str(folder / "cells" / "seed-1.log"))
+    settings = [word for text in SETTINGS for word in ("--set", text)]
+    done = call("run", path, "--jobs", "2", "--out", out, *settings)
+    log = folder / "seeds" / "seed-1.log"
     assert done.exit_code == 1
-    assert re.search(rf"equable: {folder.name} seed 1 failed: .*directory.*; its log: {log}\n", done.stderr)
-    assert "Traceback" in (folder / "cells" / "seed-1.log").read_text()
+    failed = rf"equable: {folder.name} seed 1 failed: .*directory.*; its log: {re.escape(str(log))}\n"
+    assert re.search(failed, done.stderr)
+    assert "Traceback" in log.read_text()
     assert [cell.state for cell in status(out)] == ["done", "failed"]
-    assert reported == [([folder],), ([folder], out)]
+    assert reported == [([folder], None), ([folder], out)]
     assert "DATS" in done.stdout
-
-
-def test_ctrl_c_stops_a_grid_and_leaves_no_process(tmp_path, request):
-    pytest.importorskip("torch")
-    write(tmp_path, '[grid]\nseeds = [0, 1]\ndatasets = [{ preset = "digits", data = "tiny.npz" }]\n')
-    long = ("--set", "training.max_epochs=5000", "--set", "training.patience=5000")
-    process = subprocess.Popen(
-        grid_command(tmp_path, *long),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    request.addfinalizer(lambda: process.poll() is None and process.kill())
-    out = tmp_path / "out"
-    until(lambda: len(list(out.glob("*/seed-*/task-0/epoch.safetensors"))) == 2, process)
-    assert [(cell.state, cell.deaths) for cell in status(out)] == [("running", 0)] * 2
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, "equable: interrupted; the same command resumes\n")
-    assert count_states(status(out)) == {"done": 0, "running": 0, "failed": 0, "missing": 2}
-    assert not [*out.rglob("*.part"), *out.rglob("lock.json")]
-    ends = [Journal(path).events()[-1]["event"] for path in out.glob("*/cells/*.jsonl")]
-    assert ends == ["stopped", "stopped"]

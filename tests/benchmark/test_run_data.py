@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from equable.benchmark.config import load_config
-from equable.benchmark.run_data import beside_paper, describe_data
+from equable.benchmark.run_data import describe_data, keep_paper_name
 from equable.benchmark.run_folder import start_run
 from equable.datasets import DATASETS, ImageDataset, digest_of
 
@@ -37,7 +37,7 @@ def test_data_of_the_official_size_stand_beside_the_paper(tmp_path, preset):
     config = load_config(preset, data=str(path))
     source = {"skinlesions": "dermamnist_64", "bloodcell": "bloodmnist"}.get(config.paper, config.paper)
     counts = dict(DATASETS[source].counts)
-    assert beside_paper(config, of_counts(counts)) == config
+    assert keep_paper_name(config, of_counts(counts)) == config
     assert describe_data(config) == {
         "name": "copy.npz",
         "digest": digest_of(path),
@@ -45,7 +45,7 @@ def test_data_of_the_official_size_stand_beside_the_paper(tmp_path, preset):
     }
     first = next(iter(counts))
     counts[first] = (counts[first][0] + 1, *counts[first][1:])
-    other = beside_paper(config, of_counts(counts))
+    other = keep_paper_name(config, of_counts(counts))
     assert (other.paper, other.name) == ("", "copy")
     assert describe_data(other)["origin"] == "own data"
 
@@ -53,7 +53,7 @@ def test_data_of_the_official_size_stand_beside_the_paper(tmp_path, preset):
 def test_other_tasks_are_another_experiment():
     dataset = of_counts(DATASETS["cifar10"].counts)
     for settings, paper in ((["scenario.tasks=2"], ""), (["training.max_epochs=3"], "cifar10")):
-        config = beside_paper(load_config("cifar10", settings=settings), dataset)
+        config = keep_paper_name(load_config("cifar10", settings=settings), dataset)
         assert (config.paper, config.name) == (paper, "CIFAR10")
 
 

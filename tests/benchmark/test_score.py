@@ -12,7 +12,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.oracles import TaskTemperatures
 from equable.benchmark.run_folder import outputs_digest
 from equable.benchmark.score import score_run
-from equable.benchmark.score_method import forward_seconds, judge, set_exam
+from equable.benchmark.score_method import forward_seconds, prepare_test_rows, score_method
 from equable.benchmark.score_record import Score
 from equable.benchmark.task_outputs import load_step
 from equable.errors import ConvergenceWarning, InputError
@@ -36,8 +36,8 @@ def step(finished_run):
 
 
 @pytest.fixture(scope="module")
-def exam(step, tiny_config):
-    return set_exam(step, 0, tiny_config.score, "digest")
+def rows(step, tiny_config):
+    return prepare_test_rows(step, 0, tiny_config.score, "digest")
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -103,7 +103,7 @@ def test_noise_floor_is_that_of_the_temperature_per_task(finished_run, step):
 
 def test_present_scores_are_never_made_again(tiny_run, monkeypatch):
     before = files(tiny_run)
-    monkeypatch.setattr(score_module, "judge", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr(score_module, "score_method", lambda *_: pytest.fail("scored again"))
     counts = score_run(tiny_run)
     assert (counts.made, counts.kept) == (0, 3 * (len(METHODS) + 1))
     assert files(tiny_run) == before
@@ -177,54 +177,56 @@ def test_a_part_without_rows_costs_nothing():
     assert forward_seconds(METHODS["dats"], equable.DATS(), facts) == 2
 
 
-def test_warnings_become_facts(exam, recwarn):
+def test_warnings_become_facts(rows, recwarn):
     # All rows right: the likelihood grows without end as T falls, and the fit warns of its bound.
-    right = exam.step.validation[exam.step.validation.logits.argmax(axis=1) == exam.step.validation.labels]
+    right = rows.step.validation[rows.step.validation.logits.argmax(axis=1) == rows.step.validation.labels]
 
     class Sure(Method):
         def rows_of(self, step):
             return right
 
     exact = Sure("Sure", "validation", lambda: equable.TemperatureScaling(prior_strength=0))
-    record = judge(exam, "sure", exact)
+    record = score_method(rows, "sure", exact)
     assert any("bound" in text for text in record.facts["warnings"])
     assert not recwarn.list
-    assert "warnings" not in judge(exam, "uncalibrated", METHODS["uncalibrated"]).facts
+    assert "warnings" not in score_method(rows, "uncalibrated", METHODS["uncalibrated"]).facts
 
 
 @pytest.mark.parametrize(
     ("temperature", "at_bound"), [(0.05, True), (0.0501, False), (99.9, False), (100.0, True)]
 )
-def test_a_temperature_at_a_bound_is_a_fact(exam, temperature, at_bound):
+def test_a_temperature_at_a_bound_is_a_fact(rows, temperature, at_bound):
     class Planted(equable.TemperatureScaling):
         def _fit(self, rows):
             return {**super()._fit(rows), "temperature_": temperature}
 
-    assert judge(exam, "planted", Method("Planted", "validation", Planted)).facts["at_bound"] is at_bound
-    assert judge(exam, "uncalibrated", METHODS["uncalibrated"]).facts["at_bound"] is False
+    assert (
+        score_method(rows, "planted", Method("Planted", "validation", Planted)).facts["at_bound"] is at_bound
+    )
+    assert score_method(rows, "uncalibrated", METHODS["uncalibrated"]).facts["at_bound"] is False
 
 
-def test_a_task_or_class_at_a_bound_is_a_fact_too(exam):
+def test_a_task_or_class_at_a_bound_is_a_fact_too(rows):
     class Planted(TaskTemperatures):
         def _fit(self, rows):
             found = super()._fit(rows)["temperatures_"].clip(0.1, 10)
             found[0] = 100
             return {"temperatures_": found}
 
-    assert judge(exam, "planted", Method("Planted", "validation", Planted)).facts["at_bound"] is True
+    assert score_method(rows, "planted", Method("Planted", "validation", Planted)).facts["at_bound"] is True
 
 
 #: Tasks are counted from 1 where people read them.
 SHUFFLED = r"'shuffled' must leave accuracy as it is; on task 1 it went from 0\.\d{4} to 0\.\d{4}$"
 
 
-def test_a_method_that_changes_decisions_is_refused(exam):
+def test_a_method_that_changes_decisions_is_refused(rows):
     class Shuffled(equable.Uncalibrated):
         def _probabilities(self, rows, out):
             return super()._probabilities(rows, out)[:, ::-1]
 
     with pytest.raises(InputError, match=SHUFFLED):
-        judge(exam, "shuffled", Method("Shuffled", "none", Shuffled))
+        score_method(rows, "shuffled", Method("Shuffled", "none", Shuffled))
 
 
 def test_a_task_without_rows_is_counted_from_1():

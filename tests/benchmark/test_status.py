@@ -1,17 +1,13 @@
-"""Status: done means that every file is there, and only what died is a death."""
+"""Status: done means that every file is there, running that the run holds its lease."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from equable.benchmark.journal import Journal
-from equable.benchmark.lock import hold
+from equable.benchmark.lease import hold
 from equable.benchmark.run_folder import TASK_FILES
+from equable.benchmark.seed_job import SeedJob, SeedOutcome
 from equable.benchmark.status import STATES, count_states, status
 from equable.cli import app
 
@@ -19,47 +15,6 @@ from equable.cli import app
 def told(folder):
     (cell,) = status(folder.path)
     return cell
-
-
-# Deaths ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("events", "idle", "working"),
-    [
-        ("start", 1, 0),
-        ("start start", 2, 1),
-        ("start done", 0, 0),
-        ("start done start", 1, 0),
-        ("start start failed start", 2, 1),
-        ("start start stopped", 1, 1),
-    ],
-)
-def test_the_process_at_work_has_not_died(tiny_run, events, idle, working):
-    journal = Journal(tiny_run.path / "cells/seed-0.jsonl")
-    journal.append(event="start", run="before")  # of a run that is over
-    for event in events.split():
-        journal.append(event=event, run="now")
-    assert told(tiny_run).deaths == idle
-    with journal.claimed():
-        assert (told(tiny_run).state, told(tiny_run).deaths) == ("running", working)
-
-
-def test_a_process_that_is_still_being_made_has_not_died(tiny_run):
-    """Python takes its time: the cell is started, but not yet claimed."""
-    (tiny_run.scores / "seed-0_task-2_dats.json").unlink()
-    journal, host = Journal(tiny_run.path / "cells/seed-0.jsonl"), socket.gethostname()
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    with hold([tiny_run.path]) as lease:
-        for attendant, expected in ((os.getpid(), ("running", 0)), (dead.pid, ("missing", 2))):
-            journal.append(event="start", run=lease.token, host=host, attendant=attendant)
-            assert (told(tiny_run).state, told(tiny_run).deaths) == expected
-        journal.append(event="start", run=lease.token, host="elsewhere", attendant=os.getpid())
-        assert told(tiny_run).state == "missing"
-        journal.append(event="start", run=lease.token, host=host, attendant=os.getpid())
-        assert (told(tiny_run).state, told(tiny_run).deaths) == ("running", 3)
-    assert (told(tiny_run).state, told(tiny_run).deaths) == ("missing", 4)  # its run is over
 
 
 # Files -----------------------------------------------------------------------------------------------
@@ -78,8 +33,8 @@ def test_a_task_that_lost_a_file_is_missing(tiny_run, name):
     assert (told(tiny_run).state, told(tiny_run).tasks) == ("missing", 2)
 
 
-def test_a_seed_without_regimes_is_missing(tiny_run):
-    (tiny_run.regimes / "seed-0.json").unlink()
+def test_a_seed_without_arrivals_is_missing(tiny_run):
+    (tiny_run.arrivals / "seed-0.json").unlink()
     assert told(tiny_run).state == "missing"
 
 
@@ -106,19 +61,36 @@ def test_the_table_and_its_json(tiny_run, tiny_config):
     }  # fmt: skip
 
 
+def job_of(folder, lease=""):
+    return SeedJob(str(folder.path), 0, lease, "{}")
+
+
+def test_a_seed_runs_while_its_run_holds_the_lease(tiny_run):
+    tiny_run.score(0, 2, "dats").unlink()
+    with hold([tiny_run.path]) as lease:
+        job_of(tiny_run, "of an earlier run").record(SeedOutcome("running", deaths=2))
+        assert (told(tiny_run).state, told(tiny_run).deaths) == ("missing", 2)
+        job_of(tiny_run, lease.token(tiny_run.path)).record(SeedOutcome("running", deaths=1))
+        assert (told(tiny_run).state, told(tiny_run).deaths) == ("running", 1)
+    assert told(tiny_run).state == "missing"
+
+
 def test_a_failure_is_shown_with_its_log(tiny_run):
-    journal = Journal(tiny_run.path / "cells/seed-0.jsonl")
-    journal.append(event="start", run="now")
-    journal.append(event="failed", run="now", error="ValueError: planted")
-    assert told(tiny_run).state == "done"  # another process has finished it
+    job = job_of(tiny_run)
+    job.record(SeedOutcome("failed", "ValueError: planted"))
+    assert told(tiny_run).state == "done"  # another run has finished it
     tiny_run.score(0, 0, "rc").unlink()
-    cell = told(tiny_run)
-    assert (cell.state, cell.error) == ("failed", "ValueError: planted")
-    log = tiny_run.path / "cells/seed-0.log"
-    assert not log.exists()
-    assert (
-        "copy seed 0: ValueError: planted\n" in CliRunner().invoke(app, ["status", str(tiny_run.path)]).stdout
-    )
-    log.touch()
-    said = CliRunner().invoke(app, ["status", str(tiny_run.path)]).stdout
-    assert f"copy seed 0: ValueError: planted; its log: {log}\n" in said
+    assert (told(tiny_run).state, told(tiny_run).error) == ("failed", "ValueError: planted")
+    shown = CliRunner().invoke(app, ["status", str(tiny_run.path)]).stdout
+    assert "copy seed 0: ValueError: planted" in shown
+    job.log.write_text("planted")
+    shown = CliRunner().invoke(app, ["status", str(tiny_run.path)]).stdout
+    assert f"copy seed 0: ValueError: planted; its log: {job.log}\n" in shown
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "failed"}'])
+def test_a_damaged_state_is_no_state(tiny_run, text):
+    tiny_run.score(0, 0, "rc").unlink()
+    job_of(tiny_run).record(SeedOutcome("failed", "planted"))
+    job_of(tiny_run).state_path.write_text(text)
+    assert told(tiny_run).state == "missing"

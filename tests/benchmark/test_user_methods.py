@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from equable.benchmark.batching import regimes_run
+from equable.benchmark.batching import measure_arrivals
 from equable.benchmark.config import load_config, read_config
 from equable.benchmark.methods import METHODS
 from equable.benchmark.run_folder import start_run
-from equable.benchmark.score import score_own, score_run
+from equable.benchmark.score import score_run, score_with_methods
 from equable.benchmark.user_methods import (
     check_methods,
     make_calibrator,
@@ -88,7 +88,7 @@ def test_the_page_is_true(tiny_run, tmp_path, monkeypatch, blank_figures):
     page = (tiny_run.path / "report.html").read_text()
     assert page.count("BinnedTemperature") > 5
     assert str(tmp_path) not in page
-    records = read_json(tiny_run.regimes / "seed-0.json")["records"]
+    records = read_json(tiny_run.arrivals / "seed-0.json")["records"]
     assert sum(record["method"] == "binned_temperature" for record in records) == 14
 
 
@@ -106,7 +106,7 @@ def test_the_tables_of_the_page_are_settings(tmp_path):
 
 
 def test_it_is_scored_in_processes_and_ranked(tiny_run, file):
-    counts = score_own(tiny_run, [f"mine={file}:Half"], jobs=2, progress=False)
+    counts = score_with_methods(tiny_run, [f"mine={file}:Half"], jobs=2, progress=False)
     assert (counts.made, counts.kept, counts.failed) == (3, 3 * (len(METHODS) + 1), ())
     results = load_results(tiny_run.path)
     assert results.own == ("mine",)
@@ -116,7 +116,7 @@ def test_it_is_scored_in_processes_and_ranked(tiny_run, file):
 
 
 def test_a_changed_file_is_scored_again_alone(tiny_run, file):
-    score_own(tiny_run, [f"mine={file}:Half"], progress=False)
+    score_with_methods(tiny_run, [f"mine={file}:Half"], progress=False)
     first = tiny_run.config().methods["mine"].sha256
     write(file, fit="self.divisor = 3.0")  # at once, and of another length: both must be seen
     assert score_run(tiny_run, progress=False).made == 3
@@ -135,7 +135,7 @@ def test_other_settings_are_another_method_and_another_label_is_not(tiny_run, fi
 
 
 def test_a_file_that_is_gone(tiny_run, file):
-    score_own(tiny_run, [f"mine={file}:Half"], progress=False)
+    score_with_methods(tiny_run, [f"mine={file}:Half"], progress=False)
     file.unlink()
     assert score_run(tiny_run, progress=False).made == 0  # nothing to do, nothing to miss
     tiny_run.score(0, 1, "mine").unlink()
@@ -161,7 +161,7 @@ def test_an_error_in_it_costs_no_other_score(tiny_run, file):
     assert "ZeroDivisionError: by nought (mine.py, line 12)" in result.stderr
     assert len(list(tiny_run.scores.glob("*_rc.json"))) == 3
     with pytest.warns(EquableWarning, match="method 'mine' failed as rows arrive in other ways: ZeroDiv"):
-        records = regimes_run(tiny_run, progress=False)
+        records = measure_arrivals(tiny_run, progress=False)
     assert {record["method"] for record in records} >= {"rc", "arc"}
     assert not [record for record in records if record["method"] == "mine"]
 
@@ -181,7 +181,7 @@ def test_nonsense_is_never_scored(tiny_run, file):
     kinds = [f"\nclass Odd{n}(Half):\n    {body}\n" for n, body in enumerate(NONSENSE)]
     file.write_text(file.read_text() + "".join(kinds))
     names = tuple(f"odd{n}" for n in range(len(NONSENSE)))
-    counts = score_own(tiny_run, [f"{name}={file}:{name.title()}" for name in names], progress=False)
+    counts = score_with_methods(tiny_run, [f"{name}={file}:{name.title()}" for name in names], progress=False)
     assert counts.dropped == names
     assert counts.made == 0
     for n, message in enumerate(NONSENSE.values()):
@@ -208,7 +208,7 @@ NAME_RULE = "a method's name must be 1 to 40 lower case letters, digits and _, a
         ({"mine": 3}, "methods.mine must be a table"),
         (3, "methods must be tables"),
         ({"mine": {"calibrator": "mine.py"}}, "must be like my_method.py:MyClass"),
-        ({"mine": {"calibrator": 3}}, "methods.mine.calibrator must be a valid string; got 3"),
+        ({"mine": {"calibrator": 3}}, "MyClass; got 3"),
         ({"mine": {"calibrator": "mine.py:Half", "rows": "test"}}, "methods.mine.rows must be 'current'"),
         ({"mine": {"calibrator": "mine.py:Half", "label": "DATS"}}, "label must be new"),
         ({"mine": {"calibrator": "mine.py:Half", "label": ""}}, "methods.mine.label must"),

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from calling import call
-from equable.benchmark.batching import regimes_run
+from equable.benchmark.batching import measure_arrivals
 from equable.benchmark.run import run
 from equable.benchmark.user_methods import read_methods
-from equable.errors import EquableWarning
 from equable.reports.results import load_results
 from equable.reports.tables.arrivals import arriving_methods
 
@@ -92,19 +91,18 @@ def test_a_run_does_not_keep_it_either(tiny_run, tiny_config, file):
     write(file, fit=BROKEN)
     before = tiny_run.config_path.read_text()
     given = tiny_config.with_methods(read_methods({"mine": {"calibrator": f"{file}:Half"}}, "here", None))
-    with pytest.warns(EquableWarning, match="method 'mine' failed as rows arrive"):
-        result = run(given, tiny_run.path, report=False, progress=False)
+    result = run(given, tiny_run.path, progress=False)
     assert len(result.scores.failed) == 3
     assert tiny_run.config_path.read_text() == before
 
 
 def test_failures_are_told_by_method():
-    from equable.benchmark.user_methods import told_failures
+    from equable.benchmark.user_methods import describe_failures
 
     failed = [
         f"method '{name}' failed on seed {n} after task 1: x" for n in range(2) for name in ("a", "b_2")
     ]
-    assert told_failures([*failed, "method 'a' failed on seed 9 after task 2: y"], 5) == {
+    assert describe_failures([*failed, "method 'a' failed on seed 9 after task 2: y"], 5) == {
         "a": "method 'a': 3 of 5 scores failed; first: on seed 0 after task 1: x",
         "b_2": "method 'b_2': 2 of 5 scores failed; first: on seed 0 after task 1: x",
     }
@@ -121,7 +119,7 @@ def test_it_is_removed_as_the_page_says(tiny_run, file):
         return "binned" in results.methods, "binned" in results.own, "binned" in arriving_methods(results)
 
     assert call("score", tiny_run.path, "--jobs", "1", "--method", f"binned={file}:Half").exit_code == 0
-    regimes_run(tiny_run, progress=False)
+    measure_arrivals(tiny_run, progress=False)
     assert shown() == (True, True, True)
     text = tiny_run.config_path.read_text()
     tiny_run.config_path.write_text(text[: text.index("[methods.binned]")])

@@ -201,7 +201,7 @@ def contents(folder: Path, seeds: tuple[int, ...] = (0, 1)) -> dict[str, Any]:
     """Outputs and scores of these seeds: bytes of arrays, JSON without its times."""
     found = {}
     for seed in seeds:
-        for pattern in (f"seed-{seed}/**/*", f"scores/seed-{seed}_*", f"regimes/seed-{seed}.*"):
+        for pattern in (f"seed-{seed}/**/*", f"scores/seed-{seed}_*", f"arrivals/seed-{seed}.*"):
             for path in folder.glob(pattern):
                 if path.is_file():
                     is_json = path.suffix == ".json"

@@ -111,7 +111,7 @@ def test_outdated_regimes_are_left_out_and_damaged_ones_refused(tmp_path):
     folder = make_run(tmp_path, changes=METHODS)
     plant_regimes(folder, outputs="1" * 64)
     assert load_results(folder).regimes == ()
-    write_json(folder / "regimes" / "seed-0.json", [])
+    write_json(folder / "arrivals" / "seed-0.json", [])
     with pytest.raises(FileFormatError, match=r"seed-0\.json must hold regimes"):
         load_results(folder)
 
@@ -174,4 +174,4 @@ def test_page_has_the_section_and_new_regimes_renew_it(tmp_path, monkeypatch):
     assert 'id="table-regimes"' in text
     assert "ARC&#39;s average ECE is 6.0 % at best" in text
     assert (folder / "figures" / "regimes.svg").is_file()
-    assert "equable regimes run" in text
+    assert "equable arrivals run" in text

@@ -6,7 +6,7 @@
      "average_ece": …, "nll": …, "delta_last_ece": …, "max_delta_ece": …}
 
 ``coverage``, ``weights``, ``aggregate``, ``distance`` and ``metric`` change one setting of DATS on the run's
-own calibration buffer; the four with words for settings have RC beside, as setting ``"rc"``.
+own calibration buffer; all but ``coverage`` hold RC, too, as setting ``"rc"``.
 ``inclusion`` draws the calibration buffer anew, `DRAWS` times, as a percentage of each task's whole
 validation set; ``inclusion_rc`` is RC on the same rows.
 """
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray
-from equable.benchmark.executors import one_thread, run_local
 from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.process_pool import one_thread, run_local
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest
 from equable.benchmark.task_outputs import Step, load_step, tasks_of
@@ -39,7 +39,7 @@ Setting = float | int | str
 COVERAGES = (0.4, 0.5, 0.6, 0.7, 0.8)
 INCLUSIONS = (20, 30, 40, 50)
 DRAWS = 5
-#: Setting of DATS → the values it is given.
+#: Setting of DATS → its values.
 CHOICES: dict[str, tuple[Setting, ...]] = {
     "coverage": COVERAGES,
     "weights": ("per_class", "shared"),
@@ -53,7 +53,7 @@ MEASURES = ("average_ece", "nll", "delta_last_ece", "max_delta_ece")
 def ablate_run(
     folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
 ) -> dict[str, list[Record]]:
-    """All ablations of the seeds that have come furthest, written to ``ablations/`` and returned by name."""
+    """All ablations of the seeds with the most finished tasks, written to ``ablations/``; by name."""
     steps = furthest_steps(folder, seeds)
     records: list[Record] = []
     with progress_bar("ablations", len(steps), progress) as advance:
@@ -75,16 +75,18 @@ def ablate_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
     """Every ablation of one (seed, task)."""
     seed, task = step
     digest = outputs_digest(folder.task(seed, task))  # refuses damaged files
-    loaded, n_bins = load_step(folder.task(seed, task)), folder.config().score.n_bins
+    loaded = load_step(folder.task(seed, task))
+    n_bins = folder.config().score.n_bins
     with one_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the scores tell of them
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the scores record them
         records = [*_choices(loaded, seed, n_bins), *_inclusions(loaded, seed, n_bins)]
     return [{**record, "outputs": digest} for record in records]
 
 
 def _choices(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
-    """One setting changed at a time; DATS as it is belongs to all of them and is measured once."""
-    before, measured = _uncalibrated(step), {}
+    """One setting changed at a time; equal calibrators are measured once."""
+    before = _uncalibrated(step)
+    measured: dict[str, dict[str, float]] = {}
     for name, values in CHOICES.items():
         methods = {value: _dats({name: value}) for value in values}
         if name != "coverage":
@@ -107,11 +109,12 @@ def _inclusions(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
 
 
 def with_inclusion(step: Step, percent: float, seed: list[int]) -> Step:
-    """The step with a calibration buffer drawn anew: `percent` of each task's whole validation set.
+    """The step with another calibration buffer: `percent` of each task's whole validation set.
 
-    Every class keeps a row; with one seed a larger share contains a smaller one.
+    Every class keeps a row; with the same seed a larger share contains a smaller one.
     """
-    tasks, labels = tasks_of(step.validation), step.validation.labels
+    tasks = tasks_of(step.validation)
+    labels = step.validation.labels
     assert labels is not None
     chosen = []
     for task in range(step.task + 1):
@@ -129,7 +132,8 @@ def _uncalibrated(step: Step) -> FloatArray:
 
 
 def _measure(step: Step, before: FloatArray, method: Method, n_bins: int) -> dict[str, float]:
-    test, tasks = step.test, tasks_of(step.test)
+    test = step.test
+    tasks = tasks_of(test)
     after = method.fit(step).predict_proba(test.logits, features=test.features, groups=tasks)
     comparison = compare_tasks(test.labels, tasks, before, after, n_bins=n_bins)
     return {name: float(getattr(comparison, name)) for name in MEASURES}

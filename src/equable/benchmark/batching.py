@@ -1,19 +1,19 @@
 """How rows arrive: the same test rows in batches of other sizes and mixes, after the last task.
 
-``regimes/seed-<s>.json`` holds one record for each (regime, batch, method), and the SHA-256 of the outputs
-they were measured on; a file that is whole and of the same outputs and settings is never made again::
+``arrivals/seed-<s>.json`` holds one record for each (arrival, batch, method) and the SHA-256 of the outputs.
+A valid file of the same outputs and settings is never made again::
 
     {"schema": 1, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
-        {"regime": "mixed", "batch": 32, "method": "arc", "seed": 0, "average_ece": …, "pooled_ece": …,
+        {"arrival": "mixed", "batch": 32, "method": "arc", "seed": 0, "average_ece": …, "pooled_ece": …,
          "nll": …, "intervals": {"average_ece": [low, high], …}}, …]}
 
 ==========  ==========================================================================================
-regime      a batch holds
+arrival     a batch holds
 ==========  ==========================================================================================
 ``pure``    rows of one task: all of its test set (batch 0, the paper's protocol) or so many at a time
 ``mixed``   so many rows of the shuffled test sets of all tasks
 ``drift``   so many rows of a stream that passes from task to task, neighbours overlapping
-``stream``  8 rows of that stream, each served by `equable.Stream` with a window of 256
+``stream``  8 rows of that stream, calibrated by `equable.Stream` with a window of 256
 ==========  ==========================================================================================
 """
 
@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.benchmark.executors import one_thread, run_local
 from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.process_pool import one_thread, run_local
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, load_step, tasks_of
-from equable.benchmark.user_methods import methods_of, naming
+from equable.benchmark.user_methods import method_errors, methods_of
 from equable.calibrators import Calibrator, Stream, Uncalibrated
 from equable.errors import (
     ConvergenceWarning,
@@ -51,41 +51,43 @@ Record = dict[str, Any]
 SCHEMA = 1
 BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
-STREAM_ROWS, STREAM_WINDOW = 8, 256
+STREAM_ROWS = 8
+STREAM_WINDOW = 256
 MEASURES = ("average_ece", "pooled_ece", "nll")
-#: How far a task's rows reach into its neighbours' time, in tasks.
+#: Overlap of neighbouring tasks in the drifting stream, in tasks.
 DRIFT_OVERLAP = 0.5
 
 
-def regimes_run(
+def measure_arrivals(
     folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
 ) -> list[Record]:
-    """Every regime of the seeds that have come furthest, written to ``regimes/`` and returned."""
+    """Every arrival of the seeds with the most finished tasks, written to ``arrivals/`` and returned."""
     steps = furthest_steps(folder, seeds)
     records: list[Record] = []
-    with progress_bar("regimes", len(steps), progress) as advance:
-        for _, made in run_local(partial(regimes_step, folder), steps, jobs=jobs):
+    with progress_bar("arrivals", len(steps), progress) as advance:
+        for _, made in run_local(partial(measure_step, folder), steps, jobs=jobs):
             records += made
             advance(1)
     return sorted(records, key=lambda record: int(record["seed"]))
 
 
-def regimes_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
-    """Every regime of one (seed, task), measured unless it is stored already."""
+def measure_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
+    """Every arrival of one (seed, task), measured unless it is stored already."""
     seed, task = step
     digest = outputs_digest(folder.task(seed, task))
-    path = folder.regimes / f"seed-{seed}.json"
+    path = folder.arrivals / f"seed-{seed}.json"
     config = folder.config()
     methods = measured_methods(methods_of(config))
     known = _stored(path, digest, config.score, methods)
     missing = {name: method for name, method in methods.items() if name not in known}
     if not missing:
         return [record for name in methods for record in known[name]]
-    step_rows, score = load_step(folder.task(seed, task)), config.score
+    loaded = load_step(folder.task(seed, task))
+    score = config.score
     with one_thread(), warnings.catch_warnings():
-        for expected in (EvidenceWarning, ConvergenceWarning):  # small batches rest on few rows by design
+        for expected in (EvidenceWarning, ConvergenceWarning):  # small batches have few rows by design
             warnings.simplefilter("ignore", expected)
-        for record in measure(step_rows, seed, score.n_bins, score.n_bootstrap, missing):
+        for record in measure(loaded, seed, score.n_bins, score.n_bootstrap, missing):
             known.setdefault(record["method"], []).append(record)
     records = [record for name in methods for record in known.get(name, [])]
     made_with = {"outputs": digest, **score.model_dump()}
@@ -96,7 +98,7 @@ def regimes_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
 def _stored(
     path: Path, digest: str, settings: ScoreSettings, methods: Mapping[str, Method]
 ) -> dict[str, list[Record]]:
-    """Records by method, of a whole file of these outputs and settings, and of methods as they are now."""
+    """Records by method of a valid file of these outputs and settings; outdated user methods are left out."""
     try:
         value = read_sealed(path) if path.is_file() else None
     except FileFormatError:
@@ -115,7 +117,7 @@ def _stored(
 
 
 def measured_methods(methods: Mapping[str, Method] = METHODS) -> dict[str, Method]:
-    """Every method without bounds, and the variants of ARC."""
+    """Every method but oracles and variants, and the variants of ARC."""
     return {n: m for n, m in methods.items() if not m.bound and (not m.variant or n.startswith("arc"))}
 
 
@@ -127,28 +129,32 @@ def measure(
     methods: Mapping[str, Method] | None = None,
     stream: bool = True,
 ) -> Iterator[Record]:
-    """One record for each regime, batch size and method; none, but a warning, where a user's own fails.
+    """One record for each arrival, batch size and method; a user method that fails gives a warning.
 
-    Without `stream` that regime, which takes as long as all others together, is left out.
+    `stream` takes as long as all other arrivals together.
     """
     tasks = tasks_of(step.test)
     plain = Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(step.test.logits)
-    arrivals, order = batches_of(tasks, seed), drifting(tasks, seed) if stream else None
-    words: dict[str, Any] = {
-        "n_bins": n_bins,
-        "n_bootstrap": n_bootstrap,
-        "random_state": [seed, step.task],
-    }
-    compare = partial(compare_tasks, step.test.labels, tasks, plain, **words)
+    arrivals = batches_of(tasks, seed)
+    order = drifting(tasks, seed) if stream else None
+    compare = partial(
+        compare_tasks,
+        step.test.labels,
+        tasks,
+        plain,
+        n_bins=n_bins,
+        n_bootstrap=n_bootstrap,
+        random_state=[seed, step.task],
+    )
     for name, method in (measured_methods() if methods is None else methods).items():
         try:
-            with naming(name, method, "as rows arrive in other ways"):
+            with method_errors(name, method, "as rows arrive in other ways"):
                 found = list(_measure_arrivals(method, step, arrivals, order, compare))
         except MethodError as error:
             warnings.warn(f"{error}. It is left out there", EquableWarning, stacklevel=2)
             continue
-        for (regime, batch), values in found:
-            yield {"regime": regime, "batch": batch, "method": name, "seed": seed, **values}
+        for (arrival, batch), values in found:
+            yield {"arrival": arrival, "batch": batch, "method": name, "seed": seed, **values}
 
 
 def _measure_arrivals(
@@ -159,20 +165,20 @@ def _measure_arrivals(
     compare: Callable[[FloatArray], TaskComparison],
 ) -> Iterator[tuple[tuple[str, int], Record]]:
     calibrator = method.fit(step)
-    served: dict[tuple[str, int], FloatArray] = {}
-    for (regime, batch), groups in arrivals.items():
-        # a single row comes alone in every regime
-        alone = served.get(("pure", 1)) if batch == 1 else None
-        served[regime, batch] = _in_batches(calibrator, step, groups) if alone is None else alone
+    found: dict[tuple[str, int], FloatArray] = {}
+    for (arrival, batch), groups in arrivals.items():
+        # a single row is alone in every arrival
+        alone = found.get(("pure", 1)) if batch == 1 else None
+        found[arrival, batch] = _in_batches(calibrator, step, groups) if alone is None else alone
     if order is not None:
-        served["stream", STREAM_ROWS] = _in_stream(calibrator, step, order)
-    known: dict[bytes, Record] = {}  # to most methods all arrivals are one, and a bootstrap is dear
+        found["stream", STREAM_ROWS] = _in_stream(calibrator, step, order)
+    known: dict[bytes, Record] = {}  # most methods give equal results, and a bootstrap takes long
     code = {"code": method.fingerprint} if method.fingerprint else {}
-    for arrival, after in served.items():
+    for arrived, after in found.items():
         key = after.tobytes()
         if key not in known:
             known[key] = _measures(compare(after)) | code
-        yield arrival, known[key]
+        yield arrived, known[key]
 
 
 def _measures(comparison: TaskComparison) -> Record:
@@ -181,7 +187,7 @@ def _measures(comparison: TaskComparison) -> Record:
 
 
 def batches_of(tasks: IntArray, seed: int) -> dict[tuple[str, int], IntArray]:
-    """The group of each row in every regime but the stream."""
+    """The group of each row in every arrival but the stream."""
     rng = np.random.default_rng([seed, 0])
     shuffled = rng.permutation(len(tasks))
     order = drifting(tasks, seed)

@@ -1,4 +1,4 @@
-"""Where a run happened: versions, commit, hardware. Results are receipts."""
+"""Where a run happened: versions, commit, hardware."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import equable
-from equable.benchmark.executors import cpu_count
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "safetensors", "pydantic", "matplotlib")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def cpu_count() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe_environment() -> dict[str, Any]:
-    """Plain facts for ``environment.json``; the same on every call of one installation.
-
-    Examples
-    --------
-    >>> sorted(describe_environment())
-    ['commit', 'cpu', 'cpu_count', 'equable', 'memory_gb', 'packages', 'platform', 'python']
-    """
+    """The facts of ``environment.json``; the same on every call of one installation."""
     return {
         "equable": equable.__version__,
         "commit": _commit(Path(equable.__file__).parent),
@@ -43,8 +42,8 @@ def _version(package: str) -> str | None:
 
 
 def _commit(package: Path) -> str | None:
-    """The git commit of a source checkout, ``+`` appended if files differ from it; None elsewhere."""
-    # A package installed below somebody else's repository is not tracked by it.
+    """The git commit of a source checkout, with ``+`` if files differ from it; None elsewhere."""
+    # a package installed below another repository is not tracked by it
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit = _git(package, "rev-parse", "HEAD")

@@ -10,7 +10,7 @@
     [training]                        # any setting of default.toml, for every run
     max_epochs = 5
 
-Each (dataset, backbone) is a run with a folder of its own, each seed of it a cell. Below the grid's folder::
+Each (dataset, backbone) is a run with a folder of its own. Below the grid's folder::
 
     grid.toml           the grid, resolved       digits-resnet32/    a run folder, and so on
     tables/ figures/    report.html              of all runs together
@@ -18,33 +18,28 @@ Each (dataset, backbone) is a run with a folder of its own, each seed of it a ce
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from equable.benchmark.config import (
+from equable.benchmark.config import load_config, parse_seeds
+from equable.benchmark.config_errors import Location, validation_error
+from equable.benchmark.layers import (
     PRESETS,
-    Asked,
     Layer,
-    load_config,
-    located,
-    parse_seeds,
+    parse_toml,
+    resolve_source,
     set_layer,
-    with_paths,
+    with_absolute_paths,
 )
-from equable.benchmark.run_folder import require_empty
-from equable.benchmark.settings import COUNT, SEED, Config
-from equable.benchmark.toml import dump_toml, flatten, nest, parse_toml
-from equable.benchmark.user_methods import absolute, read_methods
+from equable.benchmark.settings import COUNT, SEED, Config, MethodSettings, flatten
+from equable.benchmark.user_methods import absolute_path, read_methods
 from equable.errors import ConfigError
-from equable.files import write_text
 from equable.training.settings import NETWORK_TABLE, NetworkName
-
-FILE = "grid.toml"
 
 
 class _Part(BaseModel):
@@ -52,7 +47,7 @@ class _Part(BaseModel):
 
 
 class GridDataset(_Part):
-    """A preset or a settings file, and data in the place of its own."""
+    """A preset or a settings file, and data in place of its own."""
 
     preset: Annotated[str, Field(min_length=1)]
     data: str = ""
@@ -64,7 +59,7 @@ class GridDataset(_Part):
 
 
 class GridBackbone(_Part):
-    """A network; without `nf` as wide as the dataset's settings say."""
+    """A network; without `nf` its width is that of the dataset's settings."""
 
     name: NetworkName
     nf: COUNT | None = None
@@ -83,7 +78,7 @@ class GridSettings(_Part):
     seeds: Annotated[list[SEED], Field(min_length=1)] = [0, 1, 2]
 
 
-#: What the lists hold.
+#: List → type of its entries.
 ENTRIES: dict[str, type[_Part]] = {"datasets": GridDataset, "backbones": GridBackbone}
 
 
@@ -101,141 +96,105 @@ def is_grid(path: Path) -> bool:
         return False
     try:
         return "grid" in parse_toml(path.read_text(encoding="utf-8"), str(path))
-    except (ConfigError, OSError, UnicodeDecodeError):  # `load_config` says what is wrong with it
+    except (ConfigError, OSError, UnicodeDecodeError):  # `load_config` reports the error
         return False
 
 
 def load_grid(
     path: Path, *, data_dir: str | None = None, settings: Sequence[str] = (), seeds: str | None = None
 ) -> Grid:
-    """Read and check a grid, changed by the command line's words, which are those of `load_config`."""
+    """Read and check a grid, changed by the options of the command line (see `load_config`)."""
+    start = path.resolve().parent
     tables = parse_toml(path.read_text(encoding="utf-8"), str(path))
-    grid = _located(_read_settings(tables.pop("grid"), str(path)), path)
+    grid = _resolve_paths(_read_settings(tables.pop("grid"), path), path, start)
     if seeds is not None:
         grid = grid.model_copy(update={"seeds": parse_seeds(seeds)})
     if "seeds" in tables:
         raise ConfigError(f"{path}: unknown key seeds; did you mean grid.seeds?")
-    methods = read_methods(tables.pop("methods", {}), str(path), path.resolve().parent)
-    said = {key: value for text in settings for key, value in set_layer(text).values.items()}
-    shared = with_paths(Layer(str(path), flatten(tables), methods), path.resolve().parent)
+    if len(set(grid.seeds)) != len(grid.seeds):
+        raise ConfigError(f"{path}: grid.seeds must be distinct; got {list(grid.seeds)}")
+    methods = read_methods(tables.pop("methods", {}), str(path), start)
+    shared = with_absolute_paths(Layer(str(path), flatten(tables), methods), start)
     runs: dict[str, Config] = {}
     backbones: list[GridBackbone | None] = [*grid.backbones] or [None]
     for number, dataset in enumerate(grid.datasets, 1):
-        where = f"{path}: grid.datasets[{number}]"
         for backbone in backbones:
-            layers = [shared, *([_network(path, backbone)] if backbone else [])]
             config = load_config(
                 dataset.preset,
                 data=dataset.data or None,
                 data_dir=data_dir,
                 settings=settings,
-                layers=layers,
-                asked=Asked(where, where, "{ preset = …, data = PATH }"),
+                layers=[shared, *([_network_layer(path, backbone)] if backbone else [])],
+                place=f"{path}: grid.datasets[{number}]",
             ).with_seeds(grid.seeds)
             name = f"{dataset.name}-{backbone.label if backbone else config.network.name}"
             if name in runs:
                 raise ConfigError(f"{path}: grid must name each run once; {name} comes twice")
             runs[name] = config
-    _require_distinct(path, grid.seeds)
-    return Grid(runs, _text(grid, nest({**shared.values, **said}), methods))
+    values = dict(shared.values)
+    for text in settings:
+        values |= set_layer(text).values
+    return Grid(runs, _text(grid, values, methods))
 
 
-def require_grid(out: Path, grid: Grid) -> None:
-    """Refuse a folder that is neither new, empty nor a grid's."""
-    if not (out / FILE).exists():
-        require_empty(out, "a grid folder", but=grid.runs)
-
-
-def start_grid(out: Path, grid: Grid) -> None:
-    """Write ``grid.toml``, unless it says the same already."""
-    if not (out / FILE).exists() or (out / FILE).read_text(encoding="utf-8") != grid.text:
-        write_text(out / FILE, grid.text)
-
-
-def run_folders(path: Path) -> list[Path]:
-    """The run folders of a grid's folder; of a run folder itself."""
-    if (path / "config.toml").is_file():
-        return [path]
-    if not (path / FILE).is_file():
-        raise ConfigError(f"{path} must be a run folder; it has no config.toml")
-    return sorted(found.parent for found in path.glob("*/config.toml"))
-
-
-# From TOML to settings -------------------------------------------------------------------------------
-
-
-def _read_settings(table: Any, where: str) -> GridSettings:
+def _read_settings(table: Any, path: Path) -> GridSettings:
     if not isinstance(table, dict):
-        raise ConfigError(f"{where}: grid must be a table; got {table!r}")
-    table = {**table, "seeds": _seeds(table.get("seeds", [0, 1, 2]), where)}
+        raise ConfigError(f"{path}: grid must be a table; got {table!r}")
+    table = dict(table)
+    if isinstance(table.get("seeds"), str):
+        try:
+            table["seeds"] = parse_seeds(table["seeds"])
+        except ConfigError as error:
+            raise ConfigError(f"{path}: grid.{str(error).removeprefix('--')}") from None
     for key, name in (("datasets", "preset"), ("backbones", "name")):
         if isinstance(table.get(key), list):
             table[key] = [{name: entry} if isinstance(entry, str) else entry for entry in table[key]]
+
+    def name_of(location: Location) -> str:
+        """List entries count from 1."""
+        parts = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in location]
+        return f"{path}: grid{''.join(parts)}"
+
+    def known(location: Location) -> list[str]:
+        *outer, _ = location
+        fields = (ENTRIES[str(outer[0])] if outer else GridSettings).model_fields
+        parent = name_of(outer).removeprefix(f"{path}: ")
+        return [f"{parent}.{field}" for field in fields]
+
     try:
         return GridSettings.model_validate(table)
     except ValidationError as error:
-        raise _named(error, where) from None
+        raise validation_error(error, name_of, known=known) from None
 
 
-def _seeds(value: Any, where: str) -> Any:
-    try:
-        return parse_seeds(value) if isinstance(value, str) else value
-    except ConfigError as error:
-        raise ConfigError(f"{where}: grid.{str(error).removeprefix('--')}") from None
-
-
-def _named(error: ValidationError, where: str) -> ConfigError:
-    """The first complaint, with its key; list entries count from 1, as people do."""
-    first = error.errors()[0]
-    *outer, last = first["loc"]
-    parent, key = _key(outer), _key(first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = ENTRIES[str(outer[0])] if outer else GridSettings
-        close = difflib.get_close_matches(str(last), known.model_fields, n=1)
-        hint = f"; did you mean {parent}.{close[0]}?" if close else ""
-        return ConfigError(f"{where}: unknown key {key}{hint}")
-    if first["type"] == "missing":
-        return ConfigError(f"{where}: {key} must be there; it is missing")
-    rule = (
-        first["msg"].removeprefix("Input should ").removeprefix("List should ").removeprefix("String should ")
-    )
-    return ConfigError(f"{where}: {key} must {rule}; got {first['input']!r}")
-
-
-def _key(parts: Sequence[int | str]) -> str:
-    return "grid" + "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in parts)
-
-
-def _located(grid: GridSettings, path: Path) -> GridSettings:
-    """Files named from the grid's own folder, made absolute."""
-    start, datasets = path.resolve().parent, []
+def _resolve_paths(grid: GridSettings, path: Path, start: Path) -> GridSettings:
+    """The grid with paths made absolute, from its own folder on."""
+    datasets = []
     for number, dataset in enumerate(grid.datasets, 1):
-        where, preset, data = f"{path}: grid.datasets[{number}]", dataset.preset, dataset.data
+        place = f"{path}: grid.datasets[{number}]"
+        preset = dataset.preset
+        data = dataset.data
         if preset not in PRESETS and preset.endswith(".toml"):
-            preset = absolute(preset, start, f"{where}.preset")
+            preset = absolute_path(preset, start, f"{place}.preset")
         if data:
-            data = located(data, start, f"{where}.data")
+            data = resolve_source(data, start, f"{place}.data")
         datasets.append(GridDataset(preset=preset, data=data))
     return grid.model_copy(update={"datasets": datasets})
 
 
-def _network(path: Path, backbone: GridBackbone) -> Layer:
+def _network_layer(path: Path, backbone: GridBackbone) -> Layer:
     if backbone.nf is not None and not NETWORK_TABLE[backbone.name].has_width:
         raise ConfigError(f"{path}: grid.backbones: {backbone.name} must have no nf; got {backbone.nf}")
     values = {"network.name": backbone.name, "network.nf": backbone.nf}
     return Layer(str(path), {key: value for key, value in values.items() if value is not None})
 
 
-def _require_distinct(path: Path, seeds: Sequence[int]) -> None:
-    if len(set(seeds)) != len(seeds):
-        raise ConfigError(f"{path}: grid.seeds must be distinct; got {list(seeds)}")
-
-
-def _text(grid: GridSettings, tables: dict[str, Any], methods: Mapping[str, BaseModel]) -> str:
-    own = {"methods": {name: method.model_dump() for name, method in methods.items()}} if methods else {}
-    parts = [dump_toml({**tables, **own})] if tables or own else []
-    parts.append(dump_toml({"grid": {"seeds": grid.seeds}}))
-    entries = [("datasets", d.model_dump(exclude_defaults=True)) for d in grid.datasets]
-    entries += [("backbones", b.model_dump(exclude_none=True)) for b in grid.backbones]
-    parts += [f"[[grid.{key}]]\n{dump_toml(entry)}" for key, entry in entries]
-    return "\n".join(parts)
+def _text(grid: GridSettings, values: Mapping[str, Any], methods: Mapping[str, MethodSettings]) -> str:
+    """The resolved ``grid.toml``."""
+    tables: dict[str, Any] = {"grid": grid.model_dump(exclude_none=True)}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        (tables.setdefault(section, {}) if section else tables)[name] = value
+    if methods:
+        tables["methods"] = {name: method.model_dump() for name, method in methods.items()}
+    return tomli_w.dumps(tables)

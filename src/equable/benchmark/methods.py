@@ -1,6 +1,6 @@
 """The methods of the benchmark: a table of calibration set × calibrator.
 
-Every row of `METHODS` is scored, tabulated and drawn; a run's own join them.
+Every row of `METHODS` is scored, tabulated and drawn; the user methods of a run are added to them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from equable.outputs import Outputs
 class Method:
     """A calibrator and the rows it is fitted on.
 
-    `variant` marks settings of a method that belong in ablations, `bound` what knows task or test labels:
-    neither is ranked against the methods. `like` names a method whose fit this one shares: the two differ at
-    test time alone. `fingerprint` tells versions of a method of the user's own apart; ours have none.
+    `variant` marks a method with other settings, `bound` an oracle that knows task or test labels: neither is
+    ranked against the methods. `like` names a method whose fit this one shares: the two differ at test time
+    alone. `fingerprint` is the digest of a user method; others have none.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""Bounds: calibrators that know what no method may know. They are shown, marked and never ranked."""
+"""Oracles: calibrators that know task or test labels. Reports mark them and never rank them."""
 
 from __future__ import annotations
 

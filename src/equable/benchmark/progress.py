@@ -1,4 +1,4 @@
-"""A progress bar on standard error: seen on a terminal, silent elsewhere."""
+"""A progress bar on standard error, on a terminal only."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Seconds over which a bar's speed is taken: files come in bursts, so nearly all of a run.
+#: Seconds over which speed is averaged: files come in bursts, so nearly a whole run.
 SPEED_PERIOD = 24 * 3600.0
 
 
 class Bar:
-    """A bar, or nothing to look at. Time left is counted by a clock that no change of the date moves."""
+    """A progress bar, or none."""
 
     def __init__(self, bar: Any = None, task: Any = None) -> None:
-        self._bar, self._task = bar, task
+        self._bar = bar
+        self._task = task
 
     @property
     def shown(self) -> bool:
-        """Whether there is anything to see."""
+        """Whether there is a bar."""
         return self._bar is not None
 
     def begin(self, steps: int) -> None:
-        """Steps that were done before; they say nothing about the speed."""
+        """Set the steps that were done before; they do not count for the speed."""
         if self.shown:
             self._bar.update(self._task, completed=steps)
             self._bar.reset(self._task, completed=steps)
 
     def advance(self, steps: int) -> None:
-        """Move on, or back where a file was lost."""
+        """Move on, or back if a file was lost."""
         if self.shown:
             self._bar.advance(self._task, steps)
 
     def say(self, text: str) -> None:
-        """Words before the bar."""
+        """Set the text before the bar."""
         if self.shown:
             self._bar.update(self._task, description=text)
 

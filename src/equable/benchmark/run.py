@@ -1,35 +1,35 @@
-"""A whole run, or a grid of them: train → score → regimes → report; it stops anywhere and resumes."""
+"""A whole run, or a grid of them: train → score → arrivals → report; it stops anywhere and resumes."""
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from equable.benchmark.batching import regimes_run
-from equable.benchmark.cells import Cell, Outcome, in_journal
-from equable.benchmark.grid import Grid, require_grid, start_grid
-from equable.benchmark.lock import hold
-from equable.benchmark.run_data import beside_paper, describe_data, load_data, scenario_of
+from equable.benchmark.grid import Grid
+from equable.benchmark.grid_folder import require_grid, start_grid
+from equable.benchmark.lease import Lease, hold
+from equable.benchmark.methods import METHODS
+from equable.benchmark.progress import Bar, open_bar
+from equable.benchmark.run_data import describe_data, keep_paper_name, load_data, scenario_of
 from equable.benchmark.run_folder import RunFolder, start_run, stored_methods
-from equable.benchmark.score import ScoreCount, drop_unscored, score_run
+from equable.benchmark.score import ScoreCount, drop_unscored
+from equable.benchmark.seed_job import SeedJob, SeedOutcome
 from equable.benchmark.settings import Config
-from equable.benchmark.spread import Place, Plan, cells_of, spread
-from equable.benchmark.train import require_training, train_seed
-from equable.benchmark.user_methods import by_method
+from equable.benchmark.train import require_training
+from equable.benchmark.user_methods import failures_by_method
+from equable.benchmark.workers import Workers, run_seeds, seed_jobs
 from equable.errors import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from equable.datasets import ImageDataset
-
-HERE = Place()
+#: ``report(folders, out)`` writes the report of run folders and returns the path of its page.
+Report = Callable[..., Path]
+SECONDS_BETWEEN_COUNTS = 1.0
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that did not come to its end, and where it says why."""
+    """A seed that was not finished, with its error and its log."""
 
     run: Path
     seed: int
@@ -39,14 +39,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run or a grid left; `folder` holds all of it, `runs` are its run folders."""
+    """The result of a run or a grid; `folder` holds all of it, `runs` are its run folders."""
 
     folder: RunFolder
     scores: ScoreCount
     report: Path | None
     runs: tuple[RunFolder, ...] = ()
     failed: tuple[Failure, ...] = ()
-    #: Times the process of a cell died and was begun again.
+    #: Times that the process of a seed died and was started again.
     deaths: int = 0
 
 
@@ -55,153 +55,151 @@ def run(
     out: Path,
     *,
     jobs: int = 1,
-    place: Place | None = None,
+    workers: Workers | None = None,
     progress: bool | None = None,
-    report: bool = True,
+    report: Report | None = None,
 ) -> RunResult:
-    """Train and score the seeds of `config` in folder `out`, then write the report.
+    """Train and score the seeds of `config` in folder `out`, then call `report`.
 
-    What `out` already holds is kept; a folder of other settings is refused, and so is one in which another
-    run works. `jobs` seeds run at once, or all on a cluster (`Place`). One alone runs in this process.
+    Results that `out` already holds are kept. A folder of other settings is refused, and so is one in which
+    another run works. `jobs` seeds run at once, or as `workers` says.
     """
-    place = place or Place(jobs)
-    _require_training(place, config)
-    dataset = load_data(config)
-    config = beside_paper(config, dataset)
-    _check_scenarios(config, dataset)
-    data = describe_data(config)
+    workers = workers or Workers(jobs)
+    checked = {out: _checked(config, workers)}
     with hold([out]) as lease:
-        before = stored_methods(out)
-        folder = start_run(out, config, data)
-        if place.dask is None and (place.jobs == 1 or len(config.seeds) == 1):
-            cells = cells_of([Plan(folder, config)], lease.token, place)
-            found = [(cell, run_here(cell, config, dataset, progress)) for cell in cells]
-        else:
-            found = spread([Plan(folder, config)], lease, place, progress)
-        dropped = drop_unscored(folder, _failing(found), before)
-        page = write_report([out]) if report and _has_scores(folder) else None
-    return _result(folder, [folder], found, page, dropped)
+        folders, jobs_, outcomes, dropped = _run_all(checked, lease, workers, progress)
+        page = report([out]) if report and has_scores(folders[0]) else None
+    return _result(folders[0], folders, jobs_, outcomes, page, dropped)
 
 
 def run_grid(
-    grid: Grid, out: Path, *, place: Place = HERE, progress: bool | None = None, report: bool = True
+    grid: Grid,
+    out: Path,
+    *,
+    workers: Workers | None = None,
+    progress: bool | None = None,
+    report: Report | None = None,
 ) -> RunResult:
-    """Every run of a grid in a folder of its own below `out`, all cells spread at once; then one report."""
-    runs, data = {}, {}
+    """Run every run of a grid in a folder of its own below `out`, all seeds at once; then call `report`."""
+    workers = workers or Workers()
+    checked = {}
     for name, config in grid.runs.items():
         try:
-            _require_training(place, config)
-            dataset = load_data(config)
-            runs[name] = beside_paper(config, dataset)
-            _check_scenarios(config, dataset)
-            data[name] = describe_data(runs[name])
+            checked[out / name] = _checked(config, workers)
         except (ConfigError, DataError) as error:
             raise type(error)(f"run {name}: {error}") from error
     require_grid(out, grid)
-    with hold([out, *(out / name for name in runs)]) as lease:
-        before = {name: stored_methods(out / name) for name in runs}
-        plans = [Plan(start_run(out / name, config, data[name]), config) for name, config in runs.items()]
-        start_grid(out, grid)  # not before every run has taken its settings
-        found = spread(plans, lease, place, progress)
-        folders = [plan.folder for plan in plans]
-        dropped: tuple[str, ...] = ()
-        for folder in folders:
-            mine = [pair for pair in found if pair[0].path == folder.path.resolve()]
-            dropped += drop_unscored(folder, _failing(mine), before[folder.path.name])
-        page = write_grid_report(out, folders) if report else None
-    return _result(RunFolder(out), folders, found, page, dropped)
+    with hold([out, *checked]) as lease:
+        folders, jobs, outcomes, dropped = _run_all(
+            checked,
+            lease,
+            workers,
+            progress,
+            started=lambda: start_grid(out, grid),  # not before every run has accepted its settings
+        )
+        scored = [folder.path for folder in folders if has_scores(folder)]
+        page = None
+        if report and scored:
+            for path in scored:
+                report([path])
+            page = report(scored, out)
+    return _result(RunFolder(out), folders, jobs, outcomes, page, dropped)
 
 
-def write_grid_report(out: Path, runs: list[RunFolder]) -> Path | None:
-    """The report of each run that has scores, and the comparison of them all in the grid's own folder."""
-    scored = [folder.path for folder in runs if _has_scores(folder)]
-    for path in scored:
-        write_report([path])
-    return write_report(scored, out) if scored else None
+def has_scores(folder: RunFolder) -> bool:
+    """Whether a report can be made of the run."""
+    return any(folder.scores.glob("seed-*_task-*_uncalibrated.json"))
 
 
-def run_cell(
-    folder: RunFolder,
-    config: Config,
-    seed: int,
-    *,
-    dataset: ImageDataset | None = None,
-    threads: int | None = None,
-    progress: bool | None = False,
-) -> ScoreCount:
-    """One seed, trained, scored and measured in all regimes."""
-    images = load_data(config) if dataset is None else dataset
-    train_seed(folder, config, images, seed, threads=threads, progress=progress)
-    count = score_run(folder, [seed], progress=progress)
-    regimes_run(folder, [seed], progress=progress)
-    return count
-
-
-def run_here(cell: Cell, config: Config, dataset: ImageDataset, progress: bool | None) -> Outcome:
-    """A cell in this process, with its journal; an error or Ctrl-C goes on to the caller."""
-    cell.journal.append(event="start", run=cell.run)
-    try:
-        with in_journal(cell) as finish:
-            count = run_cell(RunFolder(cell.path), config, cell.seed, dataset=dataset, progress=progress)
-            finish(made=count.made, kept=count.kept, failed=list(count.failed))
-    except KeyboardInterrupt:
-        cell.journal.append(event="stopped", run=cell.run)
-        raise
-    return Outcome("done", made=count.made, kept=count.kept, failed=count.failed)
-
-
-def run_seed(cell: Cell) -> dict[str, Any]:
-    """The work of a cell's process; what it came to, for the journal."""
-    begin = time.monotonic()
-    config = Config.model_validate_json(cell.settings)
-    print(f"{config.name}, {config.network.name}, in {cell.folder}", flush=True)
-    count = run_cell(RunFolder(cell.path), config, cell.seed, threads=cell.threads)
-    print(f"{count.made} scores made, {count.kept} kept, {time.monotonic() - begin:.1f} s")
-    for failure in count.failed:
-        print(failure, file=sys.stderr)
-    return {"made": count.made, "kept": count.kept, "failed": list(count.failed)}
-
-
-def write_report(folders: list[Path], out: Path | None = None) -> Path:
-    """Tables, figures and page of one run, or of several in a folder of their own; the page's path."""
-    from equable.reports import report
-
-    return report.write_report(folders, out)
-
-
-def _require_training(place: Place, config: Config) -> None:
-    """Workers of a cluster may have what is missing here; they say so themselves if they have not."""
-    if place.dask is None:
+def _checked(config: Config, workers: Workers) -> tuple[Config, dict[str, str]]:
+    """The settings and a description of the data; raises an error before anything is written."""
+    if workers.dask is None:  # workers of a cluster may have what is missing here
         require_training(config)
-
-
-def _failing(found: list[tuple[Cell, Outcome]]) -> list[str]:
-    """Methods of the user's own that failed somewhere."""
-    return list(by_method(text for _, outcome in found for text in outcome.failed))
-
-
-def _check_scenarios(config: Config, dataset: ImageDataset) -> None:
-    """Refuse data that do not suit before anything is written."""
+    dataset = load_data(config)
+    config = keep_paper_name(config, dataset)
     for seed in config.seeds:
         scenario_of(config, dataset, seed)
+    return config, describe_data(config)
 
 
-def _has_scores(folder: RunFolder) -> bool:
-    return any(folder.scores.glob("seed-*_task-*_uncalibrated.json"))
+def _run_all(
+    checked: Mapping[Path, tuple[Config, dict[str, str]]],
+    lease: Lease,
+    workers: Workers,
+    progress: bool | None,
+    started: Callable[[], None] = lambda: None,
+) -> tuple[list[RunFolder], list[SeedJob], list[SeedOutcome], tuple[str, ...]]:
+    """Run all seeds of all runs; also returns the user methods that were dropped without a score."""
+    methods_before = {path: stored_methods(path) for path in checked}
+    folders = [start_run(path, config, data) for path, (config, data) in checked.items()]
+    started()
+    configs = [config for config, _ in checked.values()]
+    n_seeds = sum(len(config.seeds) for config in configs)
+    by_run = [
+        seed_jobs(folder.path, config, lease, workers, n_seeds, progress)
+        for folder, config in zip(folders, configs, strict=True)
+    ]
+    jobs = [job for own in by_run for job in own]
+    bars = any(job.progress for job in jobs)  # such seeds show bars of their own
+    total = sum(map(_count_expected, configs))
+    with open_bar("training and scoring", total, False if bars else progress) as bar:
+        outcomes = run_seeds(jobs, lease, workers, _FileCounter(jobs, bar))
+    dropped: tuple[str, ...] = ()
+    found = dict(zip(jobs, outcomes, strict=True))
+    for folder, own in zip(folders, by_run, strict=True):
+        failing = failures_by_method(text for job in own for text in found[job].failed)
+        dropped += drop_unscored(folder, failing, methods_before[folder.path])
+    return folders, jobs, outcomes, dropped
+
+
+class _FileCounter:
+    """Moves a progress bar to the number of finished files of the seeds."""
+
+    def __init__(self, jobs: Sequence[SeedJob], bar: Bar) -> None:
+        self.jobs = jobs
+        self.bar = bar
+        self.seen = count_files(jobs)
+        self.looked = time.monotonic()
+        bar.begin(self.seen)
+
+    def __call__(self, done: int, failed: int) -> None:
+        if done + failed:
+            self.bar.say(f"{done + failed}/{len(self.jobs)} cells" + (f", {failed} failed" if failed else ""))
+        if self.bar.shown and time.monotonic() - self.looked >= SECONDS_BETWEEN_COUNTS:
+            self.looked = time.monotonic()
+            count = count_files(self.jobs)
+            self.bar.advance(count - self.seen)
+            self.seen = count
+
+
+def _count_expected(config: Config) -> int:
+    """Files that count as progress: of each task the training, the scores and the noise floor."""
+    return len(config.seeds) * config.n_tasks * (len(METHODS) + len(config.methods) + 2)
+
+
+def count_files(jobs: Iterable[SeedJob]) -> int:
+    """Finished tasks and scores of these seeds."""
+    count = 0
+    for job in jobs:
+        folder = RunFolder(Path(job.folder))
+        count += len(folder.finished_tasks(job.seed))
+        count += len(list(folder.scores.glob(f"seed-{job.seed}_task-*.json")))
+    return count
 
 
 def _result(
     folder: RunFolder,
-    runs: list[RunFolder],
-    found: list[tuple[Cell, Outcome]],
+    runs: Sequence[RunFolder],
+    jobs: Sequence[SeedJob],
+    outcomes: Sequence[SeedOutcome],
     page: Path | None,
     dropped: tuple[str, ...],
 ) -> RunResult:
     failed = tuple(
-        Failure(cell.path, cell.seed, outcome.error, cell.log)
-        for cell, outcome in found
+        Failure(Path(job.folder), job.seed, outcome.error, job.log)
+        for job, outcome in zip(jobs, outcomes, strict=True)
         if outcome.state != "done"
     )
-    counts = [ScoreCount(outcome.made, outcome.kept, outcome.failed) for _, outcome in found]
+    counts = [ScoreCount(one.made, one.kept, tuple(one.failed)) for one in outcomes]
     scores = sum(counts, ScoreCount(0, 0, dropped=dropped))
-    return RunResult(folder, scores, page, tuple(runs), failed, sum(one.deaths for _, one in found))
+    return RunResult(folder, scores, page, tuple(runs), failed, sum(one.deaths for one in outcomes))

@@ -1,4 +1,4 @@
-"""The data of a run: loaded, compared with what the paper used, described for ``environment.json``, split."""
+"""The data of a run: load, compare with the data of the paper, describe for ``environment.json``, split."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from equable.benchmark.config import check_classes
+from equable.benchmark.layers import read_preset
 from equable.benchmark.settings import Config
-from equable.benchmark.toml import read_preset
 from equable.errors import DataError, InputError
 from equable.scenarios.tasks import Scenario, make_scenario
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load_data(config: Config) -> ImageDataset:
-    """The dataset of a run; one that does not suit its settings is refused here, before training."""
+    """The dataset of a run; one that does not suit the settings is a `ConfigError`."""
     from equable.datasets import load_dataset
 
     settings = config.data
@@ -28,10 +28,10 @@ def load_data(config: Config) -> ImageDataset:
     return dataset
 
 
-def beside_paper(config: Config, dataset: ImageDataset) -> Config:
-    """The settings; `paper` stays where tasks and images per class and split are those of the paper's data.
+def keep_paper_name(config: Config, dataset: ImageDataset) -> Config:
+    """The settings, with `paper` only if tasks and images per class and split are those of the paper's data.
 
-    Data of another size lose the preset's name, too: they are not that dataset.
+    With data of another size the run loses the preset's name, too.
     """
     if not config.paper:
         return config
@@ -44,14 +44,7 @@ def beside_paper(config: Config, dataset: ImageDataset) -> Config:
 
 
 def describe_data(config: Config) -> dict[str, str]:
-    """Name, digest and origin of the data: the official file, a copy without its checksum, or one's own.
-
-    Examples
-    --------
-    >>> from equable.benchmark.config import load_config
-    >>> describe_data(load_config("digits"))
-    {'name': 'digits', 'digest': 'none', 'origin': 'embedded'}
-    """
+    """Name, digest and origin of the data: official files, a copy with another checksum, or own data."""
     from equable.datasets import Source, digest_of, resolve
     from equable.datasets.tinyimagenet import is_tinyimagenet
 

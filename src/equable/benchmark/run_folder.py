@@ -1,18 +1,17 @@
-"""The run folder: where everything of a run lies, and the guard against mixing two experiments.
+"""The run folder: where everything of a run lies. A folder never mixes two experiments.
 
 ::
 
     config.toml         resolved settings        settings.json       the same, sealed at the start
     seed-0/task-3/      what training wrote      scores/             one JSON file per (seed, task, method)
-    ablations/          one JSON file each       regimes/            one JSON file per seed
-    cells/              journal and log a seed   lock.json           who works here at this moment
+    ablations/          one JSON file each       arrivals/           one JSON file per seed
+    seeds/              state and log per seed   run.lock            lease of the run that works here
     environment.json    versions, hardware       tables/ figures/    report.html, report.json
 """
 
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,24 +19,22 @@ from typing import Any
 
 from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
-from equable.benchmark.lock import LOCK
+from equable.benchmark.lease import FILE as LEASE_FILE
 from equable.benchmark.sealed_settings import (
-    FILE,
-    changes,
-    comparable,
+    FILE as SETTINGS_FILE,
+)
+from equable.benchmark.sealed_settings import (
     differences,
     require_unedited,
     seal_settings,
-    sealed_settings,
 )
 from equable.benchmark.settings import Config, MethodSettings
-from equable.benchmark.toml import flatten
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_json, read_sealed, sha256_of, write_json, write_text
 
-#: What training leaves of a task, and scoring reads.
+#: Files of a task that training writes and scoring reads.
 OUTPUT_FILES = ("validation.npz", "test.npz", "perturbed.npz")
-#: All that training leaves of a task.
+#: All files of a task that training writes.
 TASK_FILES = ("model.safetensors", "memory.npz", *OUTPUT_FILES, "done.json")
 
 
@@ -63,9 +60,9 @@ class RunFolder:
         return self.path / "ablations"
 
     @property
-    def regimes(self) -> Path:
-        """The folder of the regimes' records."""
-        return self.path / "regimes"
+    def arrivals(self) -> Path:
+        """The folder of the records of `equable.benchmark.batching`."""
+        return self.path / "arrivals"
 
     def seed(self, seed: int) -> Path:
         """The folder of one seed."""
@@ -85,6 +82,10 @@ class RunFolder:
         require_unedited(self.path)
         return config
 
+    def write_config(self, config: Config) -> None:
+        """Write ``config.toml``."""
+        write_text(self.config_path, config.to_toml())
+
     def finished_tasks(self, seed: int) -> list[int]:
         """Tasks 0 … t of this seed that are trained and stored."""
         count = 0
@@ -94,36 +95,33 @@ class RunFolder:
 
 
 def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None) -> RunFolder:
-    """Begin a run in `path`, or take up the one there if its settings are the same.
+    """Begin a run in `path`, or continue the one there if its settings are the same.
 
-    `data` describes the run's data and goes into ``environment.json``.
-
-    Seeds and methods of the user's own may be added; other settings may not change, and the difference is
-    shown.
+    Seeds and user methods may be added; a change of other settings is a `ConfigError` that shows it. `data`
+    describes the data and goes into ``environment.json``.
     """
-    folder, written = RunFolder(path), None
+    folder = RunFolder(path)
+    written = None
     if folder.config_path.exists():
-        written = _whole_config(folder, config)
-        stored = _with_found_seeds(folder, config) if written is None else written
-        # where config.toml is damaged, the given settings are compared with the sealed ones alone
-        changed = differences(stored, config) or changes(sealed_settings(path), comparable(config.flat()))
+        written = folder.config()
+        changed = differences(written, config)
         if changed:
             raise ConfigError(
                 f"{path} was started with other settings: {'; '.join(changed)} (stored → given). "
                 "Give the same settings, or another --out"
             )
-        config = stored.with_seeds(sorted({*stored.seeds, *config.seeds})).with_methods(config.methods)
+        config = written.with_seeds(sorted({*written.seeds, *config.seeds})).with_methods(config.methods)
     else:
-        require_empty(path, "a run folder", but=[FILE])  # a start that was killed leaves that file alone
+        require_empty(path, "a run folder", but=[SETTINGS_FILE])  # left by a start that was killed
         seal_settings(path, config)
     if config != written:
-        write_text(folder.config_path, config.to_toml())
+        folder.write_config(config)
     _record_environment(path / "environment.json", data)
     return folder
 
 
 def stored_methods(path: Path) -> dict[str, MethodSettings]:
-    """Methods of the user's own that a run has by now; none of a new one, or of damaged settings."""
+    """User methods of a run; none for a new run or damaged settings."""
     folder = RunFolder(path)
     try:
         return folder.config().methods if folder.config_path.is_file() else {}
@@ -132,28 +130,13 @@ def stored_methods(path: Path) -> dict[str, MethodSettings]:
 
 
 def require_empty(path: Path, kind: str, but: Iterable[str] = ()) -> None:
-    """Refuse a folder that holds anything besides the lock and these names."""
-    if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - {LOCK, *but}):
+    """Refuse a folder that holds anything besides the lease and these names."""
+    if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - {LEASE_FILE, *but}):
         raise ConfigError(f"{path} must be new, empty or {kind}; it holds other files")
 
 
-def _whole_config(folder: RunFolder, given: Config) -> Config | None:
-    """The settings of the run; None where ``config.toml`` is damaged."""
-    text = folder.config_path.read_text(encoding="utf-8", errors="replace")
-    try:
-        whole = set(flatten(tomllib.loads(text))) >= set(given.flat())
-    except tomllib.TOMLDecodeError:
-        whole = False
-    return open_run(folder.path).config() if whole else None
-
-
-def _with_found_seeds(folder: RunFolder, given: Config) -> Config:
-    found = [int(p.name.removeprefix("seed-")) for p in folder.path.glob("seed-*")]
-    return given.with_seeds(sorted({*found, *given.seeds}))
-
-
 def open_run(path: Path) -> RunFolder:
-    """A run folder that exists, and whose ``config.toml`` is as the run was started."""
+    """An existing run folder whose ``config.toml`` was not edited."""
     folder = RunFolder(path)
     if not folder.config_path.is_file():
         raise ConfigError(f"{path} must be a run folder; it has no config.toml")
@@ -162,7 +145,7 @@ def open_run(path: Path) -> RunFolder:
 
 
 def _record_environment(path: Path, data: Mapping[str, Any] | None) -> None:
-    """Where the run was started, and under ``also`` every other place that continued it."""
+    """Write where the run was started and, under ``also``, every other place that continued it."""
     here = {**describe_environment(), **({"data": dict(data)} if data else {})}
     try:
         stored = read_json(path) if path.exists() else None
@@ -177,9 +160,9 @@ def _record_environment(path: Path, data: Mapping[str, Any] | None) -> None:
 
 
 def outputs_digest(folder: Path) -> str:
-    """SHA-256 of a task's stored outputs, by which a score knows what it was computed from.
+    """SHA-256 of a task's stored outputs; a score holds that of the outputs it was computed from.
 
-    A file that differs from what ``done.json`` says of it is damaged: a `FileFormatError`.
+    A file whose digest differs from the one in ``done.json`` is damaged: a `FileFormatError`.
     """
     known = read_sealed(folder / "done.json").get("files", {})
     digest = hashlib.sha256()
@@ -199,7 +182,7 @@ def file_digest(path: Path) -> str:
 
 
 def require_seeds(folder: RunFolder, seeds: Iterable[int] | None) -> list[int]:
-    """The seeds asked for, or all of the run's that have a finished task."""
+    """Those of `seeds`, or of all seeds of the run, that have a finished task."""
     chosen = list(folder.config().seeds if seeds is None else seeds)
     found = [seed for seed in chosen if folder.finished_tasks(seed)]
     if not found:
@@ -208,6 +191,6 @@ def require_seeds(folder: RunFolder, seeds: Iterable[int] | None) -> list[int]:
 
 
 def furthest_steps(folder: RunFolder, seeds: Iterable[int] | None) -> list[tuple[int, int]]:
-    """(seed, last finished task) of the seeds that have come furthest."""
+    """(seed, last finished task) of the seeds with the most finished tasks."""
     reached = {seed: folder.finished_tasks(seed)[-1] for seed in require_seeds(folder, seeds)}
     return [(seed, task) for seed, task in reached.items() if task == max(reached.values())]

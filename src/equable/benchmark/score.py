@@ -1,14 +1,13 @@
-"""Score every method after every task, from stored outputs alone: no network, no torch.
+"""Score every method after every task from stored outputs, without network and torch.
 
-``scores/seed-<s>_task-<t>_<method>.json`` holds a `Score`; a file that is whole and made from the same
-outputs with the same settings is never made again. Beside them
-``scores/seed-<s>_task-<t>_noise_floor.json``::
+``scores/seed-<s>_task-<t>_<method>.json`` holds a `Score`; a valid file of the same outputs and settings is
+never made again. ``scores/seed-<s>_task-<t>_noise_floor.json``::
 
     {"schema": 1, "seed": s, "task": t, "outputs": SHA-256, "n_bins": M,
      "noise_floor": [one for each task 0 … t], "average": their mean}
 
-is the ECE that a perfectly calibrated model would show on each task's test set, at its number of rows and
-with the confidences of the temperature per task.
+holds the ECE of a perfectly calibrated model on each task's test set, at its number of rows and with the
+confidences of the temperature per task.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from equable.benchmark.config import methods_of_words
-from equable.benchmark.executors import one_thread, run_local
+from equable.benchmark.config import read_method_options
 from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.process_pool import one_thread, run_local
 from equable.benchmark.progress import progress_bar
 from equable.benchmark.run_folder import RunFolder, outputs_digest, require_seeds
-from equable.benchmark.score_method import Exam, calibrated, judge, set_exam
+from equable.benchmark.score_method import StepTestRows, calibrate_test_rows, prepare_test_rows, score_method
 from equable.benchmark.score_record import Score
 from equable.benchmark.settings import Config, MethodSettings, ScoreSettings
 from equable.benchmark.task_outputs import load_step
-from equable.benchmark.user_methods import as_they_are, check_methods, methods_of, naming
+from equable.benchmark.user_methods import check_methods, method_errors, methods_of, with_current_digests
 from equable.errors import FileFormatError, MethodError
-from equable.files import read_sealed, write_sealed, write_text
+from equable.files import read_sealed, write_sealed
 from equable.metrics import noise_floor
 
 SCHEMA = 1
@@ -42,12 +41,12 @@ NOISE_KEYS = {"schema", "seed", "task", "outputs", "n_bins", "noise_floor", "ave
 
 @dataclass(frozen=True)
 class ScoreCount:
-    """How many records scoring made, how many it found, and what methods of the user's own failed to give."""
+    """Numbers of scores made and kept, and the failures of user methods."""
 
     made: int
     kept: int
     failed: tuple[str, ...] = ()
-    #: Methods given now that came to no score, and so are none of the run's.
+    #: New user methods without any score; they were removed from the run.
     dropped: tuple[str, ...] = ()
 
     def __add__(self, other: ScoreCount) -> ScoreCount:
@@ -59,11 +58,11 @@ def score_run(
 ) -> ScoreCount:
     """Score all finished tasks of these seeds (default: all of the run), in `jobs` processes.
 
-    A method of the user's own that fails costs no other score: the count says what it failed at.
+    A user method that fails does not stop the others: the count holds its errors.
     """
     n_records = len(_recorded_methods(folder)) + 1
     steps = [(seed, task) for seed in require_seeds(folder, seeds) for task in folder.finished_tasks(seed)]
-    # Later steps have more classes and rows: begun first, they do not keep the others waiting.
+    # Later steps take longer; started first, they do not delay the end.
     steps.sort(key=lambda step: -step[1])
     total = ScoreCount(0, 0)
     with progress_bar("scoring", len(steps) * n_records, progress) as advance:
@@ -76,19 +75,19 @@ def score_run(
     return total
 
 
-def score_own(
+def score_with_methods(
     folder: RunFolder, words: Sequence[str], *, jobs: int = 1, progress: bool | None = None
 ) -> ScoreCount:
-    """`score_run` with methods of the user's own, ``[NAME=]FILE.py:CLASS``, added to the run.
+    """`score_run` with user methods, ``[NAME=]FILE.py:CLASS``, added to the run.
 
-    One that comes to no score is taken out again, also when Ctrl-C ends the scoring.
+    A method without any score is removed again, also after Ctrl-C.
     """
-    given, before = methods_of_words(words), folder.config()
+    given = read_method_options(words)
+    before = folder.config()
     config = before.with_methods(given)
-    check_methods(
-        config.methods, {n: "--method" if n in given else str(folder.config_path) for n in config.methods}
-    )
-    write_text(folder.config_path, config.to_toml())
+    origins = {name: "--method" if name in given else str(folder.config_path) for name in config.methods}
+    check_methods(config.methods, origins)
+    folder.write_config(config)
     try:
         count = score_run(folder, jobs=jobs, progress=progress)
     finally:
@@ -99,9 +98,9 @@ def score_own(
 def drop_unscored(
     folder: RunFolder, names: Iterable[str], before: Mapping[str, MethodSettings]
 ) -> tuple[str, ...]:
-    """Take these methods out of ``config.toml`` unless they have a score or were there `before`.
+    """Remove these methods from ``config.toml`` unless they have a score or were there `before`.
 
-    Where another of the name was there, it is put back. Names that were taken out are returned.
+    A method that had the same name before is restored. Returns the names that were removed.
     """
     config = folder.config()
     lost = tuple(
@@ -113,12 +112,12 @@ def drop_unscored(
     if lost:
         kept = {name: s for name, s in config.methods.items() if name not in lost}
         kept |= {name: before[name] for name in lost if name in before}
-        write_text(folder.config_path, config.model_copy(update={"methods": kept}).to_toml())
+        folder.write_config(config.model_copy(update={"methods": kept}))
     return lost
 
 
 def _same(settings: MethodSettings, other: MethodSettings | None) -> bool:
-    """Whether two are one method, if in two versions of its file."""
+    """Whether both are the same method, apart from the version of its file."""
     return other is not None and settings.model_copy(update={"sha256": other.sha256}) == other
 
 
@@ -129,20 +128,21 @@ def _has_score(folder: RunFolder, config: Config, name: str) -> bool:
 
 
 def _recorded_methods(folder: RunFolder) -> dict[str, Method]:
-    """The methods of the run, after ``config.toml`` was told which version of the user's files they are."""
+    """The methods of the run, with the digests of their files updated in ``config.toml``."""
     config = folder.config()
-    now = config.with_methods(as_they_are(config.methods))
+    now = config.with_methods(with_current_digests(config.methods))
     if now != config:
-        write_text(folder.config_path, now.to_toml())
+        folder.write_config(now)
     return methods_of(now)
 
 
 def score_step(
     folder: RunFolder, step: tuple[int, int], advance: Callable[[int], None] = lambda steps: None
 ) -> ScoreCount:
-    """Make the records of one (seed, task) that are missing, damaged or made from something else."""
+    """Make the records of one (seed, task) that are missing, damaged or of other outputs or settings."""
     seed, task = step
-    digest, config = outputs_digest(folder.task(seed, task)), folder.config()
+    digest = outputs_digest(folder.task(seed, task))
+    config = folder.config()
     methods = methods_of(config)
     missing = [
         name
@@ -156,35 +156,36 @@ def score_step(
     advance(kept)
     if not wanted:
         return ScoreCount(0, kept)
-    exam = set_exam(load_step(folder.task(seed, task)), seed, config.score, digest)
+    rows = prepare_test_rows(load_step(folder.task(seed, task)), seed, config.score, digest)
     failed = []
     with one_thread():
         for name in missing:
             try:
-                with naming(name, methods[name], f"on seed {seed} after task {task + 1}"):
-                    judge(exam, name, methods[name]).save(folder.score(seed, task, name))
+                with method_errors(name, methods[name], f"on seed {seed} after task {task + 1}"):
+                    score_method(rows, name, methods[name]).save(folder.score(seed, task, name))
             except MethodError as error:
                 failed.append(str(error))
             advance(1)
         if floor_missing:
-            write_sealed(floor_path, noise_record(exam))
+            write_sealed(floor_path, noise_record(rows))
             advance(1)
     return ScoreCount(wanted - len(failed), kept, tuple(failed))
 
 
-def noise_record(exam: Exam) -> dict[str, Any]:
+def noise_record(rows: StepTestRows) -> dict[str, Any]:
     """The noise floor of each task's test set."""
-    best, _ = calibrated(METHODS["oracle_task"].fit(exam.step), exam)
+    best, _ = calibrate_test_rows(METHODS["oracle_task"].fit(rows.step), rows)
+    n_bins = rows.settings.n_bins
     floors = [
-        noise_floor(best[rows], n_bins=exam.settings.n_bins, random_state=[exam.seed, exam.step.task, task])
-        for task, rows in enumerate(exam.members)
+        noise_floor(best[members], n_bins=n_bins, random_state=[rows.seed, rows.step.task, task])
+        for task, members in enumerate(rows.members)
     ]
     return {
         "schema": SCHEMA,
-        "seed": exam.seed,
-        "task": exam.step.task,
-        "outputs": exam.outputs,
-        "n_bins": exam.settings.n_bins,
+        "seed": rows.seed,
+        "task": rows.step.task,
+        "outputs": rows.outputs,
+        "n_bins": n_bins,
         "noise_floor": floors,
         "average": float(np.mean(floors)),
     }

@@ -1,4 +1,4 @@
-"""From a fitted method to its score: every number and curve the report shows, computed once."""
+"""Fit a method, apply it to the test rows and score it: every number and curve that reports show."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ from equable.metrics import (
     risk_coverage,
 )
 
-#: Referral curves are stored at these shares of accepted rows: fine enough to draw, small enough to keep.
+#: Shares of accepted rows at which referral curves are stored.
 SHARES = np.linspace(0.01, 1.0, 100)
-ACCEPTED_ERROR = 0.05
+#: Error that referral tolerates among accepted rows.
+TOLERATED_ERROR = 0.05
 LEARNT_TEMPERATURES = ("temperature_", "base_temperature_", "class_temperatures_", "temperatures_")
-EARLIER, CURRENT = ("buffer_earlier", "buffer_current"), ("buffer_current", "current_rest")
+EARLIER = ("buffer_earlier", "buffer_current")
+CURRENT = ("buffer_current", "current_rest")
 
 
 @dataclass(frozen=True, eq=False)
-class Exam:
-    """A step's test rows, and the uncalibrated probabilities every method is compared with."""
+class StepTestRows:
+    """The test rows of a step, and the uncalibrated probabilities that every method is compared with."""
 
     step: Step
     seed: int
@@ -47,102 +49,104 @@ class Exam:
     tasks: IntArray
     members: tuple[IntArray, ...]  # test rows of each task
     before: FloatArray
-    fits: dict[str, tuple[Calibrator, float, list[str]]] = field(
-        default_factory=dict
-    )  # what was fitted so far
+    #: Method → fitted calibrator, seconds, warnings.
+    fits: dict[str, tuple[Calibrator, float, list[str]]] = field(default_factory=dict)
 
 
-def set_exam(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> Exam:
-    """Compute once what all methods of a step share."""
-    test, tasks = step.test, tasks_of(step.test)
+def prepare_test_rows(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> StepTestRows:
+    """Compute what all methods of a step share."""
+    test = step.test
+    tasks = tasks_of(test)
     assert test.labels is not None
     members = tuple(np.flatnonzero(tasks == task) for task in range(step.task + 1))
     before = Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(test.logits)
-    return Exam(step, seed, settings, outputs, test.labels, tasks, members, before)
+    return StepTestRows(step, seed, settings, outputs, test.labels, tasks, members, before)
 
 
-def judge(exam: Exam, name: str, method: Method) -> Score:
-    """Fit the method on its rows of the step, apply it to each task's test set, and score it."""
-    exam.fits[name] = calibrator, fit_seconds, said = _fit(method, exam)
+def score_method(test: StepTestRows, name: str, method: Method) -> Score:
+    """Fit the method on its calibration set, apply it to each task's test set, and score it."""
+    calibrator, fit_seconds, messages = _fit(method, test)
+    test.fits[name] = calibrator, fit_seconds, messages
     start = time.perf_counter()
-    after, temperatures = calibrated(calibrator, exam)
+    after, temperatures = calibrate_test_rows(calibrator, test)
     apply_seconds = time.perf_counter() - start
-    comparison = _compare(exam, name, after)
-    by_task = _by_task(temperatures, exam)
-    everything = np.arange(len(exam.labels))
-    curves = [risk_coverage(exam.labels[rows], after[rows]) for rows in (*exam.members, everything)]
+    comparison = _compare(test, name, after)
+    by_task = _by_task(temperatures, test)
+    everything = np.arange(len(test.labels))
+    curves = [risk_coverage(test.labels[rows], after[rows]) for rows in (*test.members, everything)]
     facts = {
-        **_learnt(calibrator),
-        **_beliefs(calibrator, exam),
-        **_tcil_facts(method, exam.step),
+        **learnt_numbers(calibrator),
+        **_arc_estimates(calibrator, test),
+        **_tcil_facts(method, test.step),
         "at_bound": _at_bound(calibrator, by_task),
-        "rows": len(method.rows_of(exam.step)),
+        "rows": len(method.rows_of(test.step)),
         **({"code": method.fingerprint} if method.fingerprint else {}),
     }
     return Score(
-        seed=exam.seed,
-        task=exam.step.task,
+        seed=test.seed,
+        task=test.step.task,
         method=name,
         comparison=comparison.to_dict(),
-        pooled=_pooled(exam, after),
+        pooled=_pooled(test, after),
         temperatures=by_task,
-        confidence=[float(after[rows].max(axis=1).mean()) for rows in exam.members],
-        reliability=[_reliability(exam, after, rows) for rows in exam.members],
+        confidence=[float(after[rows].max(axis=1).mean()) for rows in test.members],
+        reliability=[_reliability(test, after, rows) for rows in test.members],
         referral=[_thinned(curve) for curve in curves],
         accepted=[_accepted(curve) for curve in curves],
         seconds={
-            "forward": forward_seconds(method, calibrator, exam.step.facts),
+            "forward": forward_seconds(method, calibrator, test.step.facts),
             "fit": fit_seconds,
             "apply": apply_seconds,
         },
-        facts=facts | ({"warnings": said} if said else {}),
-        outputs=exam.outputs,
+        facts=facts | ({"warnings": messages} if messages else {}),
+        outputs=test.outputs,
     )
 
 
-def calibrated(calibrator: Calibrator, exam: Exam) -> tuple[FloatArray, FloatArray | None]:
+def calibrate_test_rows(calibrator: Calibrator, test: StepTestRows) -> tuple[FloatArray, FloatArray | None]:
     """Probabilities and temperatures of the test rows; a batch is one task's test set, as in the paper."""
-    test = exam.step.test
+    outputs = test.step.test
     try:
-        rows = calibrator.temperature(test.logits, features=test.features, groups=exam.tasks)
+        temperatures = calibrator.temperature(outputs.logits, features=outputs.features, groups=test.tasks)
     except UnsupportedError:
-        rows = None
-    if rows is not None and _divides_alone(type(calibrator)):
-        return softmax(test.logits, rows), rows  # what predict_proba does, without a second estimate
-    return calibrator.predict_proba(test.logits, features=test.features, groups=exam.tasks), rows
+        temperatures = None
+    if temperatures is not None and only_divides(type(calibrator)):
+        return softmax(outputs.logits, temperatures), temperatures  # predict_proba would estimate again
+    after = calibrator.predict_proba(outputs.logits, features=outputs.features, groups=test.tasks)
+    return after, temperatures
 
 
-def _divides_alone(kind: type[Calibrator]) -> bool:
-    """Whether its probabilities are the base class's, the softmax of the divided logits."""
+def only_divides(kind: type[Calibrator]) -> bool:
+    """Whether its probabilities are the softmax of logits divided by its temperatures."""
     return all(
         getattr(kind, name) is getattr(Calibrator, name) for name in ("predict_proba", "_probabilities")
     )
 
 
-def _fit(method: Method, exam: Exam) -> tuple[Calibrator, float, list[str]]:
-    """The fitted calibrator, the seconds it took, and what it warned of."""
-    if method.like in exam.fits:
-        fitted, seconds, said = exam.fits[method.like]
+def _fit(method: Method, test: StepTestRows) -> tuple[Calibrator, float, list[str]]:
+    """The fitted calibrator, the seconds of the fit, and its warnings."""
+    if method.like in test.fits:
+        fitted, seconds, messages = test.fits[method.like]
         calibrator = method.make()
         calibrator.__dict__.update({name: vars(fitted)[name] for name in (*fitted.FITTED, "n_classes_")})
-        return calibrator, seconds, said
+        return calibrator, seconds, messages
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
-        calibrator = method.fit(exam.step)
+        calibrator = method.fit(test.step)
         seconds = time.perf_counter() - start
     return calibrator, seconds, sorted({str(warning.message) for warning in caught})
 
 
-def _compare(exam: Exam, name: str, after: FloatArray) -> TaskComparison:
+def _compare(test: StepTestRows, name: str, after: FloatArray) -> TaskComparison:
     comparison = compare_tasks(
-        exam.labels,
-        exam.tasks,
-        exam.before,
+        test.labels,
+        test.tasks,
+        test.before,
         after,
-        n_bins=exam.settings.n_bins,
-        n_bootstrap=exam.settings.n_bootstrap,
-        random_state=[exam.seed, exam.step.task],
+        n_bins=test.settings.n_bins,
+        n_bootstrap=test.settings.n_bootstrap,
+        random_state=[test.seed, test.step.task],
     )
     for task in comparison.tasks:
         if task.accuracy != task.accuracy_before:
@@ -153,33 +157,30 @@ def _compare(exam: Exam, name: str, after: FloatArray) -> TaskComparison:
     return comparison
 
 
-def _pooled(exam: Exam, after: FloatArray) -> dict[str, float]:
-    n_bins = exam.settings.n_bins
+def _pooled(test: StepTestRows, after: FloatArray) -> dict[str, float]:
+    n_bins = test.settings.n_bins
     return {
-        strategy: expected_calibration_error(exam.labels, after, n_bins=n_bins, strategy=strategy)
+        strategy: expected_calibration_error(test.labels, after, n_bins=n_bins, strategy=strategy)
         for strategy in ("uniform", "quantile")
     }
 
 
-def _by_task(temperatures: FloatArray | None, exam: Exam) -> list[float | None]:
+def _by_task(temperatures: FloatArray | None, test: StepTestRows) -> list[float | None]:
     if temperatures is None:
-        return [None] * len(exam.members)
-    return [float(np.median(temperatures[members])) for members in exam.members]
+        return [None] * len(test.members)
+    return [float(np.median(temperatures[members])) for members in test.members]
 
 
 def _at_bound(calibrator: Calibrator, by_task: list[float | None]) -> bool:
-    """Whether a learnt temperature, or that of a task's test set, is at an end of the package's range.
-
-    Such a number says where the range ends, not what the rows ask for.
-    """
+    """Whether a learnt temperature, or that of a task's test set, is at an end of the allowed range."""
     learnt = [
         np.ravel(getattr(calibrator, name)) for name in calibrator.FITTED if name in LEARNT_TEMPERATURES
     ]
     return any(is_at_bound(t) for t in (*np.concatenate([[], *learnt]), *by_task) if t is not None)
 
 
-def _reliability(exam: Exam, after: FloatArray, rows: IntArray) -> dict[str, list[float | None]]:
-    curve = reliability_curve(exam.labels[rows], after[rows], n_bins=exam.settings.n_bins).to_dict()
+def _reliability(test: StepTestRows, after: FloatArray, rows: IntArray) -> dict[str, list[float | None]]:
+    curve = reliability_curve(test.labels[rows], after[rows], n_bins=test.settings.n_bins).to_dict()
     return {name: list(curve[name]) for name in ("count", "confidence", "accuracy")}
 
 
@@ -190,11 +191,11 @@ def _thinned(curve: RiskCoverage) -> dict[str, list[float]]:
 
 
 def _accepted(curve: RiskCoverage) -> float:
-    return float(np.max(curve.coverage, where=curve.risk <= ACCEPTED_ERROR, initial=0.0))
+    return float(np.max(curve.coverage, where=curve.risk <= TOLERATED_ERROR, initial=0.0))
 
 
-def _learnt(calibrator: Calibrator) -> dict[str, Any]:
-    """The numbers a calibrator learnt, arrays left out."""
+def learnt_numbers(calibrator: Calibrator) -> dict[str, Any]:
+    """The learnt numbers of a calibrator, without arrays."""
     kinds = {"float": float, "int": int, "bool": bool, "text": str}
     return {
         name.rstrip("_"): kinds[kind](getattr(calibrator, name))
@@ -203,15 +204,14 @@ def _learnt(calibrator: Calibrator) -> dict[str, Any]:
     }
 
 
-def _beliefs(calibrator: Calibrator, exam: Exam) -> dict[str, Any]:
-    """What a calibrator that can explain itself believes about each task's test set.
+def _arc_estimates(calibrator: Calibrator, test: StepTestRows) -> dict[str, Any]:
+    """Estimates of ARC for each task's test set.
 
-    ``own_classes`` is the share of the estimated class mix that lies on the task's own classes: 1 where
-    the batch was recognised.
+    ``own_classes`` is the share of the estimated class mix on the task's own classes; 1 is right.
     """
     if not isinstance(calibrator, ARC):
         return {}
-    believed = calibrator.explain(exam.step.test.logits, groups=exam.tasks)
+    believed = calibrator.explain(test.step.test.logits, groups=test.tasks)
     return {
         "batches": [
             {
@@ -220,7 +220,7 @@ def _beliefs(calibrator: Calibrator, exam: Exam) -> dict[str, Any]:
                 "slope": batch.slope,
                 "effective_rows": batch.effective_rows,
                 "guarded": batch.guarded,
-                "own_classes": float(batch.mix[np.unique(exam.labels[exam.members[batch.group]])].sum()),
+                "own_classes": float(batch.mix[np.unique(test.labels[test.members[batch.group]])].sum()),
             }
             for batch in believed
         ]
@@ -235,9 +235,9 @@ def _tcil_facts(method: Method, step: Step) -> dict[str, Any]:
 
 
 def forward_seconds(method: Method, calibrator: Calibrator, facts: Mapping[str, Any]) -> float:
-    """Seconds of the forward passes that the method's calibration rows cost, from ``done.json``.
+    """Seconds of the forward passes of the method's calibration rows, from ``done.json``.
 
-    Test rows are left out: they pass the network with or without calibration.
+    Test rows do not count: they pass the network with or without calibration.
     """
     times = facts["forward"]["validation"]
     if method.rows == "none":

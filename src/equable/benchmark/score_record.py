@@ -1,7 +1,7 @@
-"""The score of one (seed, task, method): what ``scores/*.json`` holds and tables, figures and page read.
+"""The score of one (seed, task, method), stored in ``scores/*.json`` and read by reports.
 
-All values are fractions and seconds; percent appears only in tables. Curves are stored with the score,
-so that a report needs neither the outputs nor a second fit.
+All values are fractions and seconds; percent appears only in tables. Curves are stored with the score, so
+that a report needs neither the outputs nor a second fit.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Score:
     accepted: list[float]
     #: {"forward": s, "fit": s, "apply": s}
     seconds: dict[str, float]
-    #: What the calibrator learnt, small things only: base_temperature, epsilon, converged …; of one that
-    #: explains itself ``batches``, what it believed about each task's test set.
+    #: Learnt numbers of the calibrator, without arrays: base_temperature, epsilon, converged …; for ARC
+    #: ``batches``, its estimates for each task's test set.
     facts: dict[str, Any]
     #: SHA-256 of the outputs this score was computed from.
     outputs: str
 
     @property
     def made_with(self) -> dict[str, Any]:
-        """The settings of ``[score]`` it was made with."""
+        """The settings of ``[score]`` that it was made with."""
         return {name: self.comparison[name] for name in ScoreSettings.model_fields if name in self.comparison}
 
     def save(self, path: str | os.PathLike[str]) -> None:

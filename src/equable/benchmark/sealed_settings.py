@@ -1,11 +1,11 @@
-"""The settings a run was started with, kept beside ``config.toml``: an edit of that file is refused.
+"""The settings a run was started with, stored beside ``config.toml``: an edit of that file is refused.
 
 ``settings.json`` is written once, when a run is started, and sealed::
 
     {"schema": 1, "settings": {"score.n_bins": 10, …}}
 
-It holds all settings that make the experiment. Seeds, device, threads and the folder of the data may change,
-and methods of the user's own may be added and removed.
+It holds all settings that define the experiment. Seeds, device, threads and the folder of the data may
+change, and user methods may be added and removed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from equable.benchmark.settings import Config, default_settings
-from equable.benchmark.toml import flatten, parse_toml
+from equable.benchmark.layers import default_layer, parse_toml
+from equable.benchmark.settings import Config, flatten
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_sealed, write_sealed
 
 SCHEMA = 1
 FILE = "settings.json"
-#: Where a run happens and how often, not what it is: free to change when a run is resumed.
+#: Settings that may change when a run is resumed: they do not define the experiment.
 FREE_KEYS = ("seeds", "data.data_dir", "training.device", "training.threads")
 
 
 def differences(stored: Config, given: Config) -> list[str]:
-    """``key: stored → given`` for each setting that makes another experiment."""
+    """``key: stored → given`` for each setting that defines another experiment."""
     return changes(comparable(stored.flat()), comparable(given.flat()))
 
 
@@ -36,9 +36,9 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def comparable(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Of dotted keys and values those that make the experiment."""
+    """The settings that define the experiment."""
     kept = {key: value for key, value in flat.items() if key not in FREE_KEYS}
-    if "data.source" in kept:  # data may move to another folder: training checks the pixels themselves
+    if "data.source" in kept:  # data may move to another folder: training compares the pixels
         kept["data.source"] = Path(str(kept["data.source"])).name
     return kept
 
@@ -49,7 +49,7 @@ def seal_settings(path: Path, config: Config) -> None:
 
 
 def sealed_settings(path: Path) -> dict[str, Any]:
-    """The settings that the run in `path` was started with; a `FileFormatError` where the file is no such."""
+    """The settings that the run in `path` was started with."""
     file = path / FILE
     try:
         value = read_sealed(file)
@@ -68,18 +68,13 @@ def sealed_settings(path: Path) -> dict[str, Any]:
 
 def require_unedited(path: Path) -> None:
     """Refuse a ``config.toml`` whose settings are not those that the run was started with."""
-    # a line that was deleted is a change to the default
-    changed = changes(sealed_settings(path), comparable({**default_settings(), **_stated(path)}))
+    config = path / "config.toml"
+    tables = parse_toml(config.read_text(encoding="utf-8", errors="replace"), str(config))
+    tables.pop("methods", None)
+    stated = {**default_layer().values, **flatten(tables)}  # a deleted line is a change to the default
+    changed = changes(sealed_settings(path), comparable(stated))
     if changed:
-        config = path / "config.toml"
         raise ConfigError(
             f"{config} must be as the run was started; it was edited: {'; '.join(changed)} "
             f"(started with → now). Put it back, or start another run: equable run {config} --out NEW-FOLDER"
         )
-
-
-def _stated(path: Path) -> dict[str, Any]:
-    """The settings that ``config.toml`` states, unchecked."""
-    config = path / "config.toml"
-    tables = parse_toml(config.read_text(encoding="utf-8", errors="replace"), str(config))
-    return flatten({name: table for name, table in tables.items() if name != "methods"})

@@ -1,21 +1,23 @@
-"""The settings a run has, each with the values it may take; ``presets/default.toml`` says what they mean."""
+"""The settings of a run, each with the values it may take; ``presets/default.toml`` explains them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
-from equable.benchmark.toml import dump_toml, flatten, parse_toml, read_preset
+from equable.errors import ConfigError
 from equable.training.settings import NetworkName, TrainingSettings
 
 COUNT = Annotated[int, Field(ge=1)]
-#: More would fill the memory, or crash torch, where a zero too many was typed.
+#: A larger number, such as one with a zero too many, would fill the memory or crash torch.
 FEW = Annotated[int, Field(ge=1, le=1024)]
 SHARE = Annotated[float, Field(gt=0, lt=1)]
 SEED = Annotated[int, Field(ge=0, lt=2**32)]
 PLAIN = bool | int | float | str
+MAX_DEPTH = 8
 
 
 class _Section(BaseModel):
@@ -47,30 +49,23 @@ class NetworkSettings(_Section):
 
 
 class ScoreSettings(_Section):
-    """How probabilities are judged."""
+    """How probabilities are scored."""
 
     n_bins: Annotated[int, Field(ge=1, le=10_000)]
     n_bootstrap: Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class MethodSettings(_Section):
-    """A method of the user's own, ``[methods.<name>]``; see `equable.benchmark.user_methods`."""
+    """A user method, ``[methods.<name>]``; see `equable.benchmark.user_methods`."""
 
     #: ``file.py:Class`` or ``package.module:Class``.
     calibrator: Annotated[str, Field(pattern=r"^[^:].*:[^\W\d]\w*$")]
     rows: Literal["current", "calibration_buffer", "perturbed"] = "calibration_buffer"
     label: Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]+$")]
-    #: What the class is made with.
+    #: Arguments of the class.
     settings: dict[str, PLAIN | list[PLAIN]] = {}
-    #: Of the file that defines the class, when the run was last started or scored.
+    #: Digest of the file that defines the class, when the run was last started or scored.
     sha256: str = ""
-
-
-def default_settings() -> dict[str, Any]:
-    """Dotted key → default: those of ``default.toml`` and of `TrainingSettings`."""
-    stated = flatten(parse_toml(read_preset("default"), "default.toml"))
-    training = {f"training.{name}": value for name, value in TrainingSettings().model_dump().items()}
-    return {**stated, **training}
 
 
 class Config(_Section):
@@ -86,21 +81,40 @@ class Config(_Section):
     score: ScoreSettings
     methods: dict[str, MethodSettings] = {}
 
-    def flat(self) -> dict[str, Any]:
-        """Dotted key → value of all that makes the experiment, in the order of ``default.toml``.
+    @property
+    def n_tasks(self) -> int:
+        """Tasks of each seed."""
+        tasks = self.scenario.tasks
+        return tasks if isinstance(tasks, int) else len(tasks)
 
-        Methods of the user's own are left out: they come and go without any training.
+    def flat(self) -> dict[str, Any]:
+        """Dotted key → value of all that defines the experiment, in the order of ``default.toml``.
+
+        User methods are left out: they are added and removed without training.
         """
         return flatten(self.model_dump(exclude={"methods"}))
 
     def to_toml(self) -> str:
         """The text of ``config.toml``; equal settings give equal text."""
-        return dump_toml(self.model_dump())
+        return tomli_w.dumps(self.model_dump(exclude=None if self.methods else {"methods"}))
 
     def with_seeds(self, seeds: Sequence[int]) -> Config:
         """The same settings with other seeds."""
         return self.model_copy(update={"seeds": list(seeds)})
 
     def with_methods(self, methods: Mapping[str, MethodSettings]) -> Config:
-        """The same settings with these methods added, or in the place of those of the same name."""
+        """The same settings with these methods added, or replacing those of the same name."""
         return self.model_copy(update={"methods": {**self.methods, **methods}})
+
+
+def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key → value."""
+    if prefix.count(".") > MAX_DEPTH:
+        raise ConfigError(f"settings must be tables at most {MAX_DEPTH} deep; got {prefix:.100}")
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

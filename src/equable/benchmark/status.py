@@ -1,23 +1,21 @@
-"""How far a run or a grid has come: which files are there. Nothing is computed and nothing written.
+"""How far a run or a grid is: which files are there. Nothing is computed and nothing is written.
 
-The content of results is not read: a damaged file is named by the command that reads it.
+Results are not read: the command that reads a damaged file names it.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from equable.benchmark.cells import Cell
-from equable.benchmark.grid import run_folders
-from equable.benchmark.journal import Event, deaths
-from equable.benchmark.lock import holds, started
+from equable.benchmark.grid_folder import run_folders
+from equable.benchmark.lease import is_running
 from equable.benchmark.methods import METHODS
 from equable.benchmark.run_folder import TASK_FILES, RunFolder
 from equable.benchmark.score import NOISE_FLOOR
-from equable.benchmark.spread import Plan
+from equable.benchmark.seed_job import SeedOutcome, read_state, state_path
+from equable.benchmark.settings import Config
 
 STATES = ("done", "running", "failed", "missing")
 
@@ -27,7 +25,7 @@ class CellStatus:
     """One seed of one run.
 
     ``done``: every file is there · ``running``: a process works on it now · ``failed``: the last process
-    ended with an error or died too often · ``missing``: the rest, begun or not; the same command goes on.
+    ended with an error or died too often · ``missing``: the rest, begun or not; the same command resumes.
     """
 
     run: str
@@ -43,78 +41,56 @@ class CellStatus:
 
 
 def status(path: Path) -> list[CellStatus]:
-    """Every cell of a run folder or of a grid's folder."""
-    return [cell for folder in run_folders(path) for cell in _run_status(folder)]
+    """Every seed of a run folder or of a grid's folder."""
+    return [cell for folder in run_folders(path) for cell in _run_status(RunFolder(folder))]
 
 
 def count_states(cells: Sequence[CellStatus]) -> dict[str, int]:
-    """How many cells are in each state.
-
-    Examples
-    --------
-    >>> count_states([])
-    {'done': 0, 'running': 0, 'failed': 0, 'missing': 0}
-    """
+    """How many seeds are in each state."""
     return {state: sum(cell.state == state for cell in cells) for state in STATES}
 
 
-def _run_status(path: Path) -> Iterator[CellStatus]:
-    folder = RunFolder(path)
-    plan = Plan(folder, folder.config())
+def _run_status(folder: RunFolder) -> Iterator[CellStatus]:
+    config = folder.config()
     stored = {file.name for file in folder.scores.glob("seed-*_task-*.json")}
-    for seed in plan.config.seeds:
-        yield _cell_status(plan, seed, stored)
+    for seed in config.seeds:
+        yield _seed_status(folder, config, seed, stored)
 
 
-def _cell_status(plan: Plan, seed: int, stored: set[str]) -> CellStatus:
+def _seed_status(folder: RunFolder, config: Config, seed: int, stored: set[str]) -> CellStatus:
     """The state of one seed; `stored` are the names of the run's scores."""
-    folder, cell = plan.folder, Cell(str(plan.folder.path), seed, run="")
-    events = cell.journal.events()
-    last = events[-1] if events else {}
-    works = cell.journal.is_claimed() or _begins(cell, last)
-    tasks = sum(_has_task(folder.task(seed, task)) for task in range(plan.n_tasks))
-    # Methods of the user's own may fail and leave no score: they are not waited for.
-    needed, own = _names(plan, seed, (*METHODS, NOISE_FLOOR)), _names(plan, seed, plan.config.methods)
-    regimes = (folder.regimes / f"seed-{seed}.json").is_file()
-    state = _state(tasks == plan.n_tasks and needed <= stored and regimes, works, last)
+    path = state_path(folder.path, seed)
+    lease, last = read_state(path)
+    last = last or SeedOutcome("missing")
+    tasks = sum(_is_whole(folder.task(seed, task)) for task in range(config.n_tasks))
+    needed = _score_names(folder, config, seed, (*METHODS, NOISE_FLOOR))
+    own = _score_names(folder, config, seed, config.methods)  # may fail and then have no score
+    measured = (folder.arrivals / f"seed-{seed}.json").is_file()
+    if last.state == "running" and is_running(folder.path, lease):
+        state = "running"
+    elif tasks == config.n_tasks and needed <= stored and measured:
+        state = "done"
+    else:
+        state = "failed" if last.state == "failed" else "missing"
+    log = path.with_suffix(".log")
     return CellStatus(
         run=folder.path.name,
         seed=seed,
         state=state,
         tasks=tasks,
-        of_tasks=plan.n_tasks,
+        of_tasks=config.n_tasks,
         scores=len(stored & (needed | own)),
         of_scores=len(needed | own),
-        deaths=_deaths([event for event in events if event.get("run") == last.get("run")], works),
-        error=str(last.get("error", "")) if state == "failed" else "",
-        log=str(cell.log) if cell.log.is_file() else "",
+        deaths=last.deaths,
+        error=last.error if state == "failed" else "",
+        log=str(log) if log.is_file() else "",
     )
 
 
-def _has_task(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in TASK_FILES)
+def _is_whole(task: Path) -> bool:
+    return all((task / name).is_file() for name in TASK_FILES)
 
 
-def _names(plan: Plan, seed: int, methods: Iterable[str]) -> set[str]:
-    """Files of the scores of these methods after every task."""
-    return {plan.folder.score(seed, task, name).name for task in range(plan.n_tasks) for name in methods}
-
-
-def _begins(cell: Cell, last: Event) -> bool:
-    """Whether the last process was made here, and is attended, but has not claimed the cell yet."""
-    if last.get("event") != "start" or last.get("host") != socket.gethostname():
-        return False
-    return started(last.get("attendant", 0)) is not None and holds(cell.path, last.get("run", ""))
-
-
-def _deaths(events: Sequence[Event], works: bool) -> int:
-    """Starts of the last run that came to no end, without the one that is at work."""
-    return deaths(events) - int(works and bool(events) and events[-1]["event"] == "start")
-
-
-def _state(finished: bool, works: bool, last: Event) -> str:
-    if works:
-        return "running"
-    if finished:
-        return "done"
-    return "failed" if last.get("event") in ("failed", "given up") else "missing"
+def _score_names(folder: RunFolder, config: Config, seed: int, methods: Iterable[str]) -> set[str]:
+    """Names of the score files of these methods after every task."""
+    return {folder.score(seed, task, name).name for task in range(config.n_tasks) for name in methods}

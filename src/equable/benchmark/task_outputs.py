@@ -1,4 +1,4 @@
-"""One step of a run: everything stored after a task, as the rows each method may see."""
+"""One step of a run: the outputs stored after a task, as calibration sets and test rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from equable.files import read_sealed
 from equable.outputs import Outputs
 from equable.scenarios.memories import ValidationSet
 
-#: The calibration sets a method can be fitted on; "test" is for bounds alone.
+#: The calibration sets a method can be fitted on; "test" is for oracles alone.
 Rows = Literal["none", "current", "calibration_buffer", "perturbed", "validation", "test"]
 
 
@@ -64,6 +64,6 @@ def load_step(folder: Path) -> Step:
 
 
 def tasks_of(outputs: Outputs) -> np.ndarray:
-    """The tasks of outputs that are known to have them."""
+    """The tasks of outputs that have them."""
     assert outputs.tasks is not None
     return outputs.tasks

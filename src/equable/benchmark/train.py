@@ -1,4 +1,4 @@
-"""Train the seeds of a run: the only part of the benchmark that needs torch, imported when it is used."""
+"""Train the seeds of a run: the only part of the benchmark that needs torch, imported on use."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def train_seed(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> list[dict[str, Any]]:
-    """Train every task of one seed into ``seed-<s>/``; what is there already stays.
+    """Train every task of one seed into ``seed-<s>/``; finished tasks are kept.
 
-    `threads` is for runs that share the machine; the settings' own number wins.
+    `threads` applies where the settings leave the number open.
     """
     scenario = scenario_of(config, dataset, seed)
     networks, training = _training()
@@ -52,7 +52,7 @@ def replay_settings(config: Config, threads: int | None = None) -> TrainingSetti
 
 
 def require_training(config: Config) -> None:
-    """Refuse what training here would miss, without the seconds that loading it takes where it can be."""
+    """Refuse missing packages and devices; torch is loaded only if the device must be checked."""
     for name in ("torch", "tqdm"):
         if find_spec(name) is None:
             raise _missing(name)

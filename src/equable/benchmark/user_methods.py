@@ -1,4 +1,4 @@
-"""Methods of the user's own: a class in a file, named in the settings, joins the table of methods.
+"""User methods: a calibrator class in a file that the settings name joins the table of methods.
 
 ::
 
@@ -6,10 +6,10 @@
     calibrator = "my_method.py:MyCalibrator"   # or "package.module:MyCalibrator"; a path starts at this file
     rows = "calibration_buffer"                # or "current", "perturbed"
     label = "Mine"
-    settings = { strength = 2.0 }              # what the class is made with
+    settings = { strength = 2.0 }              # arguments of the class
 
-The file is run as Python, with all the rights of who runs it. So it is named by the user alone, in a TOML
-file or with ``--method``; no file of data can name one, and a report never runs it.
+The file is run as Python, with all rights of the user. So only the user can name it, in a TOML file or with
+``--method``; a data file cannot name one, and a report never runs it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from equable.benchmark.config_errors import validation_error
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.settings import Config, MethodSettings
 from equable.calibrators import Calibrator
@@ -41,7 +42,7 @@ NAME_RULE = "1 to 40 lower case letters, digits and _, a letter first"
 
 
 def methods_of(config: Config) -> dict[str, Method]:
-    """The table of methods of a run: all of `METHODS`, and its own. No file of theirs is run yet."""
+    """The table of methods of a run: `METHODS` and its user methods, whose files are not run yet."""
     return METHODS | {name: _method(name, settings) for name, settings in config.methods.items()}
 
 
@@ -51,14 +52,14 @@ def _method(name: str, settings: MethodSettings) -> Method:
 
 
 def _fingerprint(settings: MethodSettings) -> str:
-    """What a score depends on besides the outputs; other words on the same code change nothing."""
-    told = json.dumps([Path(settings.calibrator).name, settings.rows, settings.settings, settings.sha256])
-    return hashlib.sha256(told.encode()).hexdigest()
+    """Digest of what a score depends on besides the outputs; the label and the folder do not count."""
+    parts = [Path(settings.calibrator).name, settings.rows, settings.settings, settings.sha256]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @contextmanager
-def naming(name: str, method: Method, when: str) -> Iterator[None]:
-    """Turn whatever a method of the user's own raises into a `MethodError`; ours pass as they are."""
+def method_errors(name: str, method: Method, when: str) -> Iterator[None]:
+    """Turn any error of a user method into a `MethodError`; errors of other methods stay as they are."""
     try:
         yield
     except MethodError:
@@ -66,17 +67,11 @@ def naming(name: str, method: Method, when: str) -> Iterator[None]:
     except Exception as error:
         if not method.fingerprint:
             raise
-        raise MethodError(f"method {name!r} failed {when}: {_told(error)}") from error
+        raise MethodError(f"method {name!r} failed {when}: {_describe(error)}") from error
 
 
-def by_method(failures: Iterable[str]) -> dict[str, list[str]]:
-    """What `naming` said of each method, without its name.
-
-    Examples
-    --------
-    >>> by_method(["method 'mine' failed on seed 0 after task 1: no rows"])
-    {'mine': ['on seed 0 after task 1: no rows']}
-    """
+def failures_by_method(failures: Iterable[str]) -> dict[str, list[str]]:
+    """Messages of `method_errors` for each method, without its name."""
     found: dict[str, list[str]] = {}
     for text in failures:
         _, name, rest = text.split("'", 2)
@@ -84,69 +79,73 @@ def by_method(failures: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def told_failures(failures: Iterable[str], total: int) -> dict[str, str]:
+def describe_failures(failures: Iterable[str], total: int) -> dict[str, str]:
     """One line for each method that failed, of `total` scores that it should have."""
     return {
-        name: f"method {name!r}: {len(said)} of {total} scores failed; first: {said[0]}"
-        for name, said in by_method(failures).items()
+        name: f"method {name!r}: {len(messages)} of {total} scores failed; first: {messages[0]}"
+        for name, messages in failures_by_method(failures).items()
     }
 
 
-def _told(error: BaseException) -> str:
-    """The error, and the last line of code before it that is not the package's."""
-    ours = str(Path(__file__).parents[1])
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((ours, "<"))]
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{error}" if isinstance(error, EquableError) else f"{type(error).__name__}: {error}{place}"
+def _describe(error: BaseException) -> str:
+    """The error and the last line of code before it that is not of this package."""
+    package = str(Path(__file__).parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not frame.filename.startswith((package, "<"))]
+    if isinstance(error, EquableError):
+        return str(error)
+    place = f" ({Path(outside[-1].filename).name}, line {outside[-1].lineno})" if outside else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
-# From the user's words to settings -------------------------------------------------------------------
+# From TOML to settings -------------------------------------------------------------------
 
 
-def read_methods(tables: Any, where: str, start: Path | None) -> dict[str, MethodSettings]:
+def read_methods(tables: Any, origin: str, start: Path | None) -> dict[str, MethodSettings]:
     """Settings of ``[methods.*]``, paths made absolute from `start`; names and labels must be new.
 
-    Without `start` a path must be absolute: equable writes it so into a run folder, and a folder that came
-    from elsewhere must not bring its own code along.
+    Without `start` a path must be absolute: a run folder that was copied from elsewhere must not run code
+    that lies in it.
     """
     if not isinstance(tables, Mapping):
-        raise ConfigError(f"{where}: methods must be tables, [methods.<name>]; got {tables!r}")
-    return {name: _read_method(name, table, where, start) for name, table in tables.items()}
+        raise ConfigError(f"{origin}: methods must be tables, [methods.<name>]; got {tables!r}")
+    return {name: _read_method(name, table, origin, start) for name, table in tables.items()}
 
 
-def _read_method(name: str, table: Any, where: str, start: Path | None) -> MethodSettings:
-    key = f"{where}: methods.{name}"
+def _read_method(name: str, table: Any, origin: str, start: Path | None) -> MethodSettings:
+    key = f"{origin}: methods.{name}"
     if not NAME.fullmatch(name):
-        raise ConfigError(f"{where}: a method's name must be {NAME_RULE}, like my_method; got {name!r}")
+        raise ConfigError(f"{origin}: a method's name must be {NAME_RULE}, like my_method; got {name!r}")
     if name.endswith("noise_floor"):
-        raise ConfigError(f"{where}: a method's name must not end in noise_floor; got {name!r}")
+        raise ConfigError(f"{origin}: a method's name must not end in noise_floor; got {name!r}")
     if name in METHODS:
-        raise ConfigError(f"{where}: a method's name must be new; {name!r} is one of equable's")
+        raise ConfigError(f"{origin}: a method's name must be new; {name!r} is one of equable's")
     if not isinstance(table, Mapping):
         raise ConfigError(f"{key} must be a table with the key calibrator; got {table!r}")
     try:
         settings = MethodSettings.model_validate({"label": name, **table})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join([f"{where}: methods", name, *map(str, first["loc"])])
-        rule = first["msg"].removeprefix("Input should ").removeprefix("String should ")
-        if first["loc"][:1] == ("calibrator",) and first["type"] == "string_pattern_mismatch":
-            rule = "be like my_method.py:MyClass or package.module:MyClass"
-        if first["loc"][:1] == ("settings",):
-            place, rule = f"{key}.settings", "hold numbers, text, true, false, or lists of them"
-        raise ConfigError(f"{place} must {rule}; got {first['input']!r}") from None
+        raise validation_error(
+            error,
+            lambda location: f"{key}.{location[0]}",
+            rules={
+                "calibrator": "be like my_method.py:MyClass or package.module:MyClass",
+                "settings": "hold numbers, text, true, false, or lists of them",
+            },
+            known=lambda location: [f"methods.{name}.{field}" for field in MethodSettings.model_fields],
+        ) from None
     if settings.label in {method.label for method in METHODS.values()}:
         raise ConfigError(f"{key}.label must be new; equable calls one of its own {settings.label!r}")
-    file, _, kind = settings.calibrator.rpartition(":")
+    file, _, class_name = settings.calibrator.rpartition(":")
     if file.endswith(".py") and start is not None:
-        file = absolute(file, start, f"{key}.calibrator")
+        file = absolute_path(file, start, f"{key}.calibrator")
     if file.endswith(".py") and not Path(file).is_absolute():
         raise ConfigError(f"{key}.calibrator must be an absolute path in a run folder; got {file!r}")
-    return settings.model_copy(update={"calibrator": f"{file}:{kind}"})
+    return settings.model_copy(update={"calibrator": f"{file}:{class_name}"})
 
 
-def absolute(path: str, start: Path, key: str) -> str:
-    """A path of the user's words, from `start` on; the system's complaints become ours."""
+def absolute_path(path: str, start: Path, key: str) -> str:
+    """A path made absolute from `start` on; one that the system refuses is a `ConfigError`."""
     try:
         found = (start / Path(path).expanduser()).resolve()
         found.exists()
@@ -156,13 +155,7 @@ def absolute(path: str, start: Path, key: str) -> str:
 
 
 def parse_method(text: str) -> dict[str, dict[str, str]]:
-    """The table of ``--method [NAME=]FILE.py:CLASS``; without a name the class gives it.
-
-    Examples
-    --------
-    >>> parse_method("my_method.py:BinnedTemperature")
-    {'binned_temperature': {'calibrator': 'my_method.py:BinnedTemperature', 'label': 'BinnedTemperature'}}
-    """
+    """The table of ``--method [NAME=]FILE.py:CLASS``; without a name the class gives it."""
     name, sign, rest = text.partition("=")
     calibrator = rest if sign else text
     file, _, kind = calibrator.rpartition(":")
@@ -173,8 +166,8 @@ def parse_method(text: str) -> dict[str, dict[str, str]]:
     return {name.strip() if sign else snake: {"calibrator": calibrator.strip(), "label": label}}
 
 
-def as_they_are(methods: Mapping[str, MethodSettings]) -> dict[str, MethodSettings]:
-    """The same methods with the SHA-256 of their files now; one whose file is gone stays as it was."""
+def with_current_digests(methods: Mapping[str, MethodSettings]) -> dict[str, MethodSettings]:
+    """The methods with the SHA-256 of their files now; one whose file is gone stays as it was."""
     return {name: s.model_copy(update={"sha256": _sha256_now(s)}) for name, s in methods.items()}
 
 
@@ -184,7 +177,7 @@ def _sha256_now(settings: MethodSettings) -> str:
 
 
 def _source(module: str) -> Path | None:
-    """The file of code; of a package's module, wherever Python would find it."""
+    """The source file of a file name or an importable module."""
     if module.endswith(".py"):
         return Path(module)
     try:
@@ -197,18 +190,18 @@ def _source(module: str) -> Path | None:
 # From settings to a calibrator -----------------------------------------------------------------------
 
 
-def check_methods(methods: Mapping[str, MethodSettings], said: Mapping[str, str]) -> None:
-    """Make each calibrator once, so that a mistake is found before any training; `said` tells where it is."""
+def check_methods(methods: Mapping[str, MethodSettings], origins: Mapping[str, str]) -> None:
+    """Make each calibrator once, so that a mistake is found before any training."""
     labels = [settings.label for settings in methods.values()]
     for name, settings in methods.items():
-        key = f"{said[name]}: methods.{name}"
+        key = f"{origins[name]}: methods.{name}"
         if labels.count(settings.label) > 1:
             raise ConfigError(f"{key}.label must be of one method; {settings.label!r} is of several")
         make_calibrator(settings, key)
 
 
 def make_calibrator(settings: MethodSettings, key: str) -> Calibrator:
-    """A new calibrator of the user's class; the file is run when it is first needed, and when it changed."""
+    """A new calibrator of the user's class; its file is run on first use and after every change."""
     where = f"{key}: calibrator"
     module, _, kind = settings.calibrator.rpartition(":")
     found = getattr(_load(module, where), kind, None)
@@ -222,7 +215,9 @@ def make_calibrator(settings: MethodSettings, key: str) -> Calibrator:
         calibrator._check_settings()
     except Exception as error:
         given = ", ".join(f"{key}={value!r}" for key, value in settings.settings.items())
-        raise ConfigError(f"{where} must take its settings; {kind}({given}) raises {_told(error)}") from error
+        raise ConfigError(
+            f"{where} must take its settings; {kind}({given}) raises {_describe(error)}"
+        ) from error
     return calibrator
 
 
@@ -232,14 +227,14 @@ def _load(module: str, where: str) -> ModuleType:
     run: Callable[[str], ModuleType] = _run_file if module.endswith(".py") else importlib.import_module
     try:
         return run(module)
-    except (Exception, SystemExit) as error:  # anything: it is somebody's code
-        raise ConfigError(f"{where}: {module} cannot be imported: {_told(error)}") from error
+    except (Exception, SystemExit) as error:  # user code may raise anything
+        raise ConfigError(f"{where}: {module} cannot be imported: {_describe(error)}") from error
 
 
 def _run_file(path: str) -> ModuleType:
-    """The module of a file, under a name that says which version of the file it is.
+    """The module of a file, under a name with the digest of its content.
 
-    Compiled here: Python's own cache beside the file takes an edit within a second for no edit.
+    Compiled here, because Python's cache beside the file misses an edit within the same second.
     """
     source = Path(path).read_bytes()
     name = f"equable_own_{hashlib.sha256(path.encode() + source).hexdigest()}"

@@ -1,4 +1,4 @@
-"""The command line. Heavy imports happen inside commands, so that ``--help`` answers at once."""
+"""The command line. Heavy imports are inside commands, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["app", "benchmark", "datasets", "files", "main"]
 
 
 def main() -> None:
-    """Run the command line; a terminal without Greek letters gets question marks in their place."""
+    """Run the command line; characters that the terminal lacks become question marks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -11,13 +11,13 @@ from typer.core import TyperGroup
 from equable.errors import EquableError
 
 EPILOG = """
-Exit codes: 0 done · 1 equable refuses or something is missing (one line on standard error says what) ·
+Exit codes: 0 done · 1 an error (one line on standard error names it) ·
 2 wrong usage · 130 interrupted (the same command resumes).
 """
 
 
 class EquableGroup(TyperGroup):
-    """Turns whatever equable refuses into one clean line and an exit code."""
+    """Turns errors into one line on standard error and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -45,7 +45,7 @@ app = typer.Typer(
 )
 
 Run = Annotated[Path, typer.Argument(help="Folder of a run.", exists=True, file_okay=False)]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; one that exists is taken up.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an existing run is continued.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at once.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 DataDir = Annotated[str | None, typer.Option("--data-dir", help="Folder of official files.")]
@@ -69,14 +69,14 @@ def _root(
 
 
 def print_json(value: Any) -> None:
-    """What ``--json`` asks for."""
+    """Print the output of ``--json``."""
     import json
 
     typer.echo(json.dumps(value, indent=1, default=str))
 
 
 def print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """A plain table of these columns."""
+    """Print a plain table of these columns."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Commands of the benchmark: demo, run, status, score, ablate, regimes, report."""
+"""Commands of the benchmark: demo, run, status, score, arrivals, ablate, report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Method = Annotated[
     typer.Option(
         "--method",
         metavar="[NAME=]FILE.py:CLASS",
-        help="A calibrator of your own, fitted on the calibration buffer; the file is run. May be repeated.",
+        help="Your own calibrator, fitted on the calibration buffer; the file is run. May be repeated.",
     ),
 ]
 
@@ -30,12 +30,13 @@ Method = Annotated[
 def demo(out: Out = Path("equable-demo"), json: Json = False) -> None:
     """Train on digits, calibrate with every method, print the table, write the page: about a minute."""
     from equable.benchmark.config import load_config
-    from equable.benchmark.executors import cpu_count
+    from equable.benchmark.environment import cpu_count
     from equable.benchmark.run import run as run_all
 
     config = load_config("digits")
     jobs = min(len(config.seeds), cpu_count())
-    _tell_run(run_all(config, out, jobs=jobs, progress=False if json else None), json)
+    progress = False if json else None
+    _print_run(run_all(config, out, jobs=jobs, progress=progress, report=_write_report), json)
     if not json:
         typer.echo(f"Tables and figures: {out}")
 
@@ -47,7 +48,7 @@ def demo(out: Out = Path("equable-demo"), json: Json = False) -> None:
 )
 def run(
     what: Annotated[
-        str, typer.Argument(metavar="PRESET|FILE.toml|GRID.toml|RUN", help="What to run, or to take up.")
+        str, typer.Argument(metavar="PRESET|FILE.toml|GRID.toml|RUN", help="What to run or to continue.")
     ],
     out: Annotated[
         Path | None,
@@ -64,25 +65,31 @@ def run(
     method: Method = None,
     jobs: Jobs = 1,
     dask: Annotated[
-        str | None, typer.Option("--dask", metavar="ADDRESS", help="Send the cells to this Dask scheduler.")
+        str | None,
+        typer.Option(
+            "--dask", metavar="ADDRESS", help="Run the seeds on the cluster of this Dask scheduler."
+        ),
     ] = None,
     tries: Annotated[
-        int, typer.Option("--tries", min=1, help="Deaths of a cell's process before it is given up.")
+        int, typer.Option("--tries", min=1, help="Deaths of a seed's process before the seed is given up.")
     ] = 3,
     json: Json = False,
 ) -> None:
-    """Train → score → regimes → report. Stops anywhere; the same command resumes."""
+    """Train → score → arrivals → report. Stops anywhere; the same command resumes."""
     from equable.benchmark.config import load_config
-    from equable.benchmark.grid import FILE, is_grid, load_grid
+    from equable.benchmark.grid import is_grid, load_grid
+    from equable.benchmark.grid_folder import FILE
     from equable.benchmark.run import run as run_all
     from equable.benchmark.run import run_grid
-    from equable.benchmark.spread import Place
+    from equable.benchmark.workers import Workers
 
     what = os.path.expanduser(what)
     for name in ("config.toml", FILE):
         if (Path(what) / name).is_file():
-            what, out = str(Path(what) / name), out or Path(what)
-    target, place = out or Path("runs") / Path(what).stem, Place(jobs, dask, tries)
+            out = out or Path(what)
+            what = str(Path(what) / name)
+    target = out or Path("runs") / Path(what).stem
+    workers = Workers(jobs, dask, tries)
     progress = False if json else None
     if is_grid(Path(what)):
         if data is not None or method:
@@ -90,30 +97,33 @@ def run(
                 "a grid names its data and methods itself", param_hint="--data, --method"
             )
         grid = load_grid(Path(what), data_dir=data_dir, settings=set_ or (), seeds=seeds)
-        _tell_run(run_grid(grid, target, place=place, progress=progress), json)
+        result = run_grid(grid, target, workers=workers, progress=progress, report=_write_report)
+        _print_run(result, json)
         return
     config = load_config(
         what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds, methods=method or ()
     )
-    _tell_run(run_all(config, target, place=place, progress=progress), json)
+    _print_run(run_all(config, target, workers=workers, progress=progress, report=_write_report), json)
 
 
-def _tell_run(result: RunResult, json: bool) -> None:
-    """The tables, the page, and last what failed and where its log is; exit code 1 if anything did."""
-    path, lost = result.folder.path, result.report is None
+def _print_run(result: RunResult, json: bool) -> None:
+    """Print the tables, the page and the failures with their logs; exit code 1 if anything failed."""
+    path = result.folder.path
     if json:
-        table = {} if lost else _summary(path) if result.runs == (result.folder,) else _summaries(result)
         facts = {"scores": vars(result.scores), "failed": [vars(f) for f in result.failed]}
-        print_json({"folder": path, "report": result.report, "deaths": result.deaths, **facts, **table})
-    elif not lost:
+        print_json(
+            {"folder": path, "report": result.report, "deaths": result.deaths, **facts, **_summaries(result)}
+        )
+    elif result.report is not None:
         for folder in result.runs:
             if any(folder.scores.glob("*.json")):
                 _print_table(folder.path)
         typer.echo(f"\nOpen the page: {result.report}")
     for failure in result.failed:
         where = f"{failure.run.name} seed {failure.seed}"
-        typer.echo(f"equable: {where} failed: {failure.error}; its log: {failure.log}", err=True)
-    _tell_failures(result.scores, result.runs)
+        log = f"; its log: {failure.log}" if failure.log.is_file() else ""
+        typer.echo(f"equable: {where} failed: {failure.error}{log}", err=True)
+    _print_method_failures(result.scores, result.runs)
     if result.failed:
         typer.echo("equable: everything else is done; the same command tries these again", err=True)
     if result.failed or result.scores.failed:
@@ -122,7 +132,7 @@ def _tell_run(result: RunResult, json: bool) -> None:
 
 @app.command(epilog="Examples: equable status runs/cifar10 · equable status runs/grid --json")
 def status(run: Run, json: Json = False) -> None:
-    """What of a run or a grid is done, running, failed or missing."""
+    """Show which seeds of a run or a grid are done, running, failed or missing."""
     from equable.benchmark.status import count_states
     from equable.benchmark.status import status as read_status
 
@@ -146,7 +156,7 @@ def status(run: Run, json: Json = False) -> None:
     typer.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
     for cell in cells:
         if cell.state == "failed":
-            log = f"; its log: {cell.log}" if cell.log else ""  # a cell alone runs in its command's process
+            log = f"; its log: {cell.log}" if cell.log else ""
             typer.echo(f"{cell.run} seed {cell.seed}: {cell.error}{log}")
 
 
@@ -157,14 +167,16 @@ def score(
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1)] = None,
     json: Json = False,
 ) -> None:
-    """Score stored outputs with every method: no training; what is scored already stays."""
-    from equable.benchmark.executors import cpu_count
+    """Score stored outputs with every method, without training; valid scores are kept."""
+    from equable.benchmark.environment import cpu_count
     from equable.benchmark.run_folder import open_run
-    from equable.benchmark.score import score_own, score_run
+    from equable.benchmark.score import score_run, score_with_methods
 
-    folder, n_jobs, progress = open_run(run), jobs or cpu_count(), False if json else None
+    folder = open_run(run)
+    n_jobs = jobs or cpu_count()
+    progress = False if json else None
     if method:
-        counts = score_own(folder, method, jobs=n_jobs, progress=progress)
+        counts = score_with_methods(folder, method, jobs=n_jobs, progress=progress)
     else:
         counts = score_run(folder, jobs=n_jobs, progress=progress)
     if json:
@@ -172,14 +184,14 @@ def score(
     else:
         _print_table(run)
         typer.echo(f"\n{counts.made} scores made, {counts.kept} kept")
-    _tell_failures(counts, [folder])
+    _print_method_failures(counts, [folder])
     if counts.failed:
         raise typer.Exit(1)
 
 
 @app.command(epilog="Example: equable ablate runs/cifar10")
 def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
-    """Vary DATS's settings and the calibration buffer's size on stored outputs: no training."""
+    """Vary the settings of DATS and the size of the calibration buffer, from stored outputs."""
     from equable.benchmark.ablate import ablate_run
     from equable.benchmark.run_folder import open_run
 
@@ -189,21 +201,21 @@ def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
         return
     for name, rows in records.items():
         typer.echo(f"{name}: {len(rows)} records in {run / 'ablations' / name}.json")
-    typer.echo(f"Tables and figures of them: equable report {run}")
+    typer.echo(f"Tables and figures: equable report {run}")
 
 
-@app.command(epilog="Example: equable regimes runs/cifar10")
-def regimes(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
-    """Serve stored outputs in batches of other sizes and mixes, and as a stream: no training."""
-    from equable.benchmark.batching import regimes_run
+@app.command(epilog="Example: equable arrivals runs/cifar10")
+def arrivals(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
+    """Calibrate stored outputs in batches of other sizes and mixes, and as a stream."""
+    from equable.benchmark.batching import measure_arrivals
     from equable.benchmark.run_folder import open_run
 
-    records = regimes_run(open_run(run), jobs=jobs, progress=False if json else None)
+    records = measure_arrivals(open_run(run), jobs=jobs, progress=False if json else None)
     if json:
-        print_json({"folder": run, "regimes": records})
+        print_json({"folder": run, "arrivals": records})
     else:
-        typer.echo(f"{len(records)} records in {run / 'regimes'}")
-        typer.echo(f"Table and figure of them: equable report {run}")
+        typer.echo(f"{len(records)} records in {run / 'arrivals'}")
+        typer.echo(f"Table and figure: equable report {run}")
 
 
 @app.command(epilog="Examples: equable report runs/cifar10 · equable report runs/a runs/b --out comparison")
@@ -214,9 +226,8 @@ def report(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tables, figures and the page of one run, or the comparison of several or a grid, from their scores."""
-    from equable.benchmark.grid import run_folders
-    from equable.benchmark.run import write_report
+    """Write tables, figures and the page of one run, or the comparison of several runs or a grid."""
+    from equable.benchmark.grid_folder import run_folders
     from equable.reports.distinct_names import require_once
     from equable.reports.report import require_own_folder
 
@@ -226,21 +237,27 @@ def report(
     require_once(folders)
     if out is not None:
         require_own_folder(out, runs)
-    page = write_report(folders, out)
+    page = _write_report(folders, out)
     if json:
         print_json({"report": page})
     else:
         typer.echo(f"Open the page: {page}")
 
 
-def _tell_failures(counts: ScoreCount, runs: Sequence[RunFolder]) -> None:
-    """What methods of the user's own failed at; everything else is stored and shown by now."""
-    from equable.benchmark.user_methods import told_failures
+def _write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    from equable.reports import report
+
+    return report.write_report(folders, out)
+
+
+def _print_method_failures(counts: ScoreCount, runs: Sequence[RunFolder]) -> None:
+    """Print the failures of user methods."""
+    from equable.benchmark.user_methods import describe_failures
 
     if not counts.failed:
         return
     total = sum(len(run.finished_tasks(seed)) for run in runs for seed in run.config().seeds)
-    for name, line in told_failures(counts.failed, total).items():
+    for name, line in describe_failures(counts.failed, total).items():
         end = ". It has no score and is not kept" if name in counts.dropped else ""
         typer.echo(f"equable: {line}{end}", err=True)
 
@@ -254,13 +271,17 @@ def _print_table(run: Path) -> None:
 
 
 def _summaries(result: RunResult) -> dict[str, Any]:
-    """The same for each run of a grid that has scores."""
+    """The summary of a run, or of each run of a grid that has scores, for ``--json``."""
+    if result.report is None:
+        return {}
+    if result.runs == (result.folder,):
+        return _summary(result.folder.path)
     scored = [folder.path for folder in result.runs if any(folder.scores.glob("*.json"))]
     return {"runs": {path.name: _summary(path) for path in scored}}
 
 
 def _summary(run: Path) -> dict[str, Any]:
-    """Mean and std over seeds of each method after the last task, for ``--json``."""
+    """Mean and std over seeds of each method after the last task."""
     from equable.reports.results import load_results
 
     results = load_results(run)

@@ -14,7 +14,7 @@ app.add_typer(datasets_app, name="datasets")
 
 @datasets_app.command("list")
 def datasets_list(data_dir: DataDir = None, json: Json = False) -> None:
-    """The paper's dataset table, and the other datasets known by name."""
+    """List the datasets of the paper and the other datasets known by name."""
     from equable.datasets import paper_table
 
     rows = [vars(row) for row in paper_table(data_dir=data_dir)]
@@ -41,7 +41,7 @@ def datasets_get(
     if json:
         print_json({"name": name, "files": paths})
     else:
-        typer.echo("\n".join(map(str, paths)) or f"{name} is embedded: there is nothing to download")
+        typer.echo("\n".join(map(str, paths)) or f"{name} is embedded: nothing to download")
 
 
 @datasets_app.command("check", epilog="Example: equable datasets check my-images.npz")
@@ -53,7 +53,7 @@ def datasets_check(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Count a dataset and say what is wrong with it; exit code 1 if it cannot be used."""
+    """Count the images of a dataset and report its problems; exit code 1 if it cannot be used."""
     from equable.datasets import check
 
     found = check(path, data_dir=data_dir, image_size=image_size)

@@ -29,7 +29,7 @@ def _checked_groups(value: str | None) -> str | None:
 Outputs = Annotated[
     Path,
     typer.Argument(
-        metavar="OUTPUTS.npz", help="What a classifier said: logits and more.", exists=True, dir_okay=False
+        metavar="OUTPUTS.npz", help="Outputs of a classifier: logits and more.", exists=True, dir_okay=False
     ),
 ]
 Groups = Annotated[
@@ -69,16 +69,16 @@ def calibrate(
 ) -> None:
     """Fit a calibrator on a file of outputs with labels and save it.
 
-    rc is ts fitted on the calibration buffer: the method is the same, the file makes the difference.
+    rc is ts fitted on the calibration buffer: the method is the same, the file differs.
     """
-    from equable.benchmark.score_method import _learnt
+    from equable.benchmark.score_method import learnt_numbers
     from equable.deploy.files import fit_file, make_calibrator
 
     _check_target(out, "-o", outputs, current)
-    with _said_plainly() as said:
+    with _warnings_to_stderr() as messages:
         fit = fit_file(make_calibrator(method, set_ or ()), outputs, current)
         fit.calibrator.save(out)
-    learnt = _learnt(fit.calibrator)
+    learnt = learnt_numbers(fit.calibrator)
     facts = {"rows": fit.n_rows, "classes": fit.n_classes, "current_rows": fit.current_rows}
     settings = fit.calibrator.get_params()
     if json:
@@ -89,7 +89,7 @@ def calibrate(
                 **facts,
                 "settings": settings,
                 "learnt": learnt,
-                "warnings": said,
+                "warnings": messages,
             }
         )
         return
@@ -114,7 +114,7 @@ def apply(
     groups: Groups = None,
     json: Json = False,
 ) -> None:
-    """Calibrated probabilities of a file of outputs, row by row in the same order. Labels are not needed."""
+    """Write the calibrated probabilities of a file of outputs, in the same order. Labels are not needed."""
     from equable.calibrators import load
     from equable.deploy.files import (
         apply_calibrator,
@@ -130,7 +130,7 @@ def apply(
     fitted, rows = load(calibrator), load_outputs(outputs)
     with naming(outputs):
         grouping = group_rows(rows, groups)
-    with _said_plainly() as said, naming(f"{calibrator} on {outputs}"):
+    with _warnings_to_stderr() as messages, naming(f"{calibrator} on {outputs}"):
         applied = apply_calibrator(fitted, rows, grouping)
         if groups is None:
             warn_of_one_batch(fitted, grouping)
@@ -140,7 +140,7 @@ def apply(
     if json:
         batches = {"groups": grouping.how, "batches": len(grouping.sizes)}
         print_json(
-            {"probabilities": out, "rows": len(rows), **batches, "temperature": ends, "warnings": said}
+            {"probabilities": out, "rows": len(rows), **batches, "temperature": ends, "warnings": messages}
         )
         return
     typer.echo(f"{len(rows):,} rows. {grouping}")
@@ -160,7 +160,7 @@ def evaluate(
         list[Path] | None,
         typer.Argument(
             metavar="CAL.safetensors",
-            help="Saved calibrators; none: the softmax as it is.",
+            help="Saved calibrators; without any, the uncalibrated softmax.",
             exists=True,
             dir_okay=False,
         ),
@@ -180,21 +180,21 @@ def evaluate(
     ] = 1000,
     json: Json = False,
 ) -> None:
-    """Judge saved calibrators on a file of outputs with labels, task by task where it names tasks."""
+    """Evaluate saved calibrators on a file of outputs with labels, task by task if it has tasks."""
     from equable.deploy.evaluation import evaluate_files
     from equable.deploy.files import refuse_swapped
 
     refuse_swapped(calibrators or (), outputs, "OUTPUTS.npz CAL.safetensors")
     if html is not None:
         _check_target(html, "--html", outputs, *(calibrators or ()))
-    with _said_plainly() as said:
+    with _warnings_to_stderr() as messages:
         found = evaluate_files(outputs, calibrators or (), groups, n_bins=bins, n_bootstrap=bootstrap)
     if html is not None:
         from equable.deploy.evaluation_page import write_page
 
         write_page(found, html)
     if json:
-        print_json({**found.to_dict(), "page": html, "warnings": said})
+        print_json({**found.to_dict(), "page": html, "warnings": messages})
     else:
         _print_evaluation(found)
         if html is not None:
@@ -220,7 +220,7 @@ def _print_evaluation(found: Any) -> None:
 
 
 def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
-    """Refuse a target that would end an input or cannot be a file, before any work is done."""
+    """Refuse a target that would overwrite an input or cannot be a file, before any work."""
     for source in inputs:
         if source is not None and target.exists() and target.samefile(source):
             raise InputError(f"{option} must be another file than the input {source}; got {target}")
@@ -234,12 +234,12 @@ def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
 
 
 @contextmanager
-def _said_plainly() -> Iterator[list[str]]:
-    """Turn equable's warnings into a line each on standard error, and collect them."""
-    said: list[str] = []
+def _warnings_to_stderr() -> Iterator[list[str]]:
+    """Print each warning of equable as a line on standard error, and collect them."""
+    messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", EquableWarning)
-        yield said
+        yield messages
     for text in dict.fromkeys(str(warning.message) for warning in caught):
-        said.append(text)
+        messages.append(text)
         typer.echo(f"equable: warning: {text}", err=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, refuse_probabilities
-from equable.benchmark.score_method import _divides_alone
-from equable.benchmark.toml import parse_value
+from equable.benchmark.layers import parse_value
+from equable.benchmark.score_method import only_divides
 from equable.calibrators import CALIBRATORS, DATS, Calibrator
 from equable.calibrators.row_blocks import softmax
 from equable.errors import ConfigError, EquableWarning, FileFormatError, InputError
@@ -238,7 +238,7 @@ def apply_calibrator(calibrator: Calibrator, outputs: Outputs, grouping: Groupin
         temperature = calibrator.temperature(rows.logits, features=rows.features, groups=groups)
     except NotImplementedError:  # UnsupportedError is one; a calibrator of the user's own may have no other
         temperature = None
-    if temperature is not None and _divides_alone(type(calibrator)):
+    if temperature is not None and only_divides(type(calibrator)):
         return Applied(softmax(rows.logits, temperature), temperature, grouping)
     found = calibrator.predict_proba(rows.logits, features=rows.features, groups=groups)
     return Applied(found, temperature, grouping)

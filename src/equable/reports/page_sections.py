@@ -227,7 +227,7 @@ def _provenance(run: Results) -> list[tuple[str, str]]:
 def _commands(runs: Sequence[Results]) -> str:
     lines = ["# from stored outputs, in seconds"]
     lines += [
-        f"equable {verb} {shlex.quote(run.name)}" for run in runs for verb in ("score", "regimes", "ablate")
+        f"equable {verb} {shlex.quote(run.name)}" for run in runs for verb in ("score", "arrivals", "ablate")
     ]
     lines.append(
         f"equable report {shlex.join(run.name for run in runs)}{' --out FOLDER' if runs[1:] else ''}"

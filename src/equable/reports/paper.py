@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from equable.benchmark.settings import default_settings
-from equable.benchmark.toml import flatten, read_preset
+from equable.benchmark.layers import default_layer, read_preset
+from equable.benchmark.settings import flatten
 
 
 class Printed(NamedTuple):
@@ -216,7 +216,7 @@ def settings_apart(
     preset = str(config.get("paper", ""))
     if not preset:
         return []
-    expected = default_settings() | flatten(tomllib.loads(read_preset(preset)))
+    expected = dict(default_layer().values) | flatten(tomllib.loads(read_preset(preset)))
     given = expected | flatten({key: value for key, value in config.items() if key != "methods"})
     expected["data.image_size"] = SETTINGS[preset].pixels
     given["data.image_size"] = given["data.image_size"] or SETTINGS[preset].pixels

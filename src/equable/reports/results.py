@@ -228,7 +228,7 @@ def load_results(folder: Path) -> Results:
         scores=scores,
         noise=noise,
         ablations=_ablations(folder / "ablations", _last_outputs(scores)),
-        regimes=_regimes(folder / "regimes", _last_outputs(scores)),
+        regimes=_regimes(folder / "arrivals", _last_outputs(scores)),
     )
 
 

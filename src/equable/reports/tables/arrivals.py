@@ -23,7 +23,7 @@ REGIMES = {"pure": "One task a batch", "mixed": "Tasks shuffled", "drift": "Drif
 
 def arrivals(results: Results) -> list[Arrival]:
     """The ways of arriving that were measured, small batches first, whole test sets last of their regime."""
-    seen = {(str(r["regime"]), int(r["batch"])) for r in results.regimes}
+    seen = {(str(r["arrival"]), int(r["batch"])) for r in results.regimes}
     places = {name: place for place, name in enumerate((*REGIMES, "stream"))}
     return sorted(seen, key=lambda a: (places.get(a[0], len(places)), a[1] == WHOLE, a[1]))
 
@@ -85,7 +85,7 @@ def _records(results: Results, method: str, arrival: Arrival) -> list[Mapping[st
     return [
         r
         for r in results.regimes
-        if (r["method"], r["regime"], r["batch"]) == (method, *arrival) and r["seed"] in results.seeds
+        if (r["method"], r["arrival"], r["batch"]) == (method, *arrival) and r["seed"] in results.seeds
     ]
 
 

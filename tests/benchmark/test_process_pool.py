@@ -20,7 +20,7 @@ def nap(folder):
 """
 PARENT = """
 import sys
-from equable.benchmark.executors import run_local
+from equable.benchmark.process_pool import run_local
 from pool_work import nap
 list(run_local(nap, [sys.argv[1]] * 4, jobs=2))
 """

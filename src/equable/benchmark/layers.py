@@ -1,0 +1,129 @@
+"""Layers of settings: ``default.toml``, a preset or a file, ``--set key=value``; each with its origin."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from equable.benchmark.config_errors import suggestion
+from equable.benchmark.settings import MethodSettings, flatten
+from equable.benchmark.user_methods import absolute_path, read_methods
+from equable.errors import ConfigError
+from equable.training.settings import TrainingSettings
+
+PRESETS = (
+    "digits",
+    "cifar10",
+    "cifar100",
+    "tinyimagenet",
+    "bloodcell",
+    "skinlesions",
+    "cifar10-reduced",
+    "cifar100-reduced",
+    "tinyimagenet-reduced",
+    "bloodcell-rebuilt",
+    "skinlesions-rebuilt",
+    "skinlesions64-rebuilt",
+)
+#: TOML requires digits on both sides of a point.
+HALF_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings and their origin, as error messages name it."""
+
+    origin: str
+    values: Mapping[str, Any]  # dotted key → value
+    methods: Mapping[str, MethodSettings] = field(default_factory=dict)
+
+
+def read_preset(name: str) -> str:
+    """The text of a preset of the package."""
+    return (files("equable.benchmark") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def parse_toml(text: str, origin: str) -> dict[str, Any]:
+    """The tables of a TOML text."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
+        raise ConfigError(f"{origin} must be TOML: {error}") from error
+
+
+def parse_value(text: str, origin: str) -> Any:
+    """One TOML value; a bare word is text, because shells remove quotes, and .7 is 0.7."""
+    try:
+        values = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError) as error:
+        if HALF_NUMBER.fullmatch(text.strip()):
+            return float(text)
+        if text.strip() and not set(text) & set("\"'[]{}=\n"):
+            return text.strip()
+        raise ConfigError(f"{origin} must be a TOML value; got {text!r}: {error}") from error
+    if set(values) != {"value"}:
+        raise ConfigError(f"{origin} must be one TOML value; got {text!r}")
+    return values["value"]
+
+
+def default_layer() -> Layer:
+    """Every setting with its default: those of ``default.toml`` and of `TrainingSettings`."""
+    stated = flatten(parse_toml(read_preset("default"), "default.toml"))
+    training = {f"training.{name}": value for name, value in TrainingSettings().model_dump().items()}
+    return Layer("default.toml", {**stated, **training})
+
+
+def base_layer(what: str, place: str = "") -> Layer:
+    """The settings of a preset or a file; `place` is where its name stands, for error messages."""
+    prefix = f"{place}: " if place else ""
+    if what in PRESETS:
+        return Layer(f"{prefix}preset {what}", flatten(parse_toml(read_preset(what), f"preset {what}")))
+    if Path(what).suffix != ".toml":
+        rule = f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file"
+        raise ConfigError(f"{prefix}{rule}; got {what!r}{suggestion(what, PRESETS)}")
+    path = Path(os.path.expanduser(what))  # an unknown ~name stays as it is, and is not found
+    layer = with_absolute_paths(file_layer(path, f"{prefix}{what}"), path.resolve().parent)
+    return replace(layer, values={"name": path.stem, **layer.values})
+
+
+def file_layer(path: Path, origin: str) -> Layer:
+    """The settings of a TOML file; in a run folder the paths of user methods must be absolute."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{origin} must be a readable TOML file: {error}") from error
+    tables = parse_toml(text, origin)
+    is_run = path.with_name("environment.json").exists()
+    methods = read_methods(tables.pop("methods", {}), origin, None if is_run else path.resolve().parent)
+    return Layer(origin, flatten(tables), methods)
+
+
+def set_layer(text: str) -> Layer:
+    """The setting of a ``--set key=value``."""
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"--set must be key=value; got {text!r}")
+    parsed = parse_value(value, f"--set {key.strip()}")
+    return with_absolute_paths(Layer("--set", {key.strip(): parsed}), Path.cwd())
+
+
+def with_absolute_paths(layer: Layer, start: Path) -> Layer:
+    """The layer with the paths of its data made absolute, from `start` on."""
+    values = dict(layer.values)
+    for key, resolve in {"data.source": resolve_source, "data.data_dir": absolute_path}.items():
+        if isinstance(values.get(key), str) and values[key]:
+            values[key] = resolve(values[key], start, f"{layer.origin}: {key}")
+    return replace(layer, values=values)
+
+
+def resolve_source(source: str, start: Path, origin: str) -> str:
+    """The name of a known dataset as it is, a path made absolute."""
+    from equable.datasets import DATASETS
+
+    return source if source in DATASETS else absolute_path(source, start, origin)

@@ -1,0 +1,82 @@
+"""An address without a scheduler is refused in one line and a short time."""
+
+import gc
+import socket
+import sys
+import time
+
+import pytest
+
+from equable.benchmark import dask_client
+from equable.errors import ClusterError, MissingExtraError
+
+pytest.importorskip("distributed")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(dask_client, "SECONDS_TO_CONNECT", 0.5)
+
+
+@pytest.fixture
+def listener():
+    """Somebody who takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def refusal(address, capfd):
+    with pytest.raises(ClusterError) as caught, dask_client.connected(address):
+        pass
+    text = str(caught.value)
+    del caught
+    gc.collect()  # a client that failed would complain now
+    assert capfd.readouterr() == ("", "")
+    assert text.startswith(f"--dask must be the address of a scheduler; {address}: ")
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [("foo", "missing port number"), ("http://127.0.0.1:8786", "unknown address scheme 'http'")],
+)
+def test_what_is_no_address_is_refused(address, reason, capfd):
+    assert reason in refusal(address, capfd)
+
+
+def test_nobody_listens(capfd, listener):
+    address = "tcp://{}:{}".format(*listener.getsockname())
+    listener.close()
+    begin = time.monotonic()
+    assert refusal(address, capfd).endswith("no scheduler answered there within 0.5 s")
+    assert time.monotonic() - begin < 10
+
+
+def test_somebody_else_listens(capfd, listener):
+    address = "tcp://{}:{}".format(*listener.getsockname())
+    assert refusal(address, capfd).endswith("no scheduler answered there within 0.5 s")
+
+
+def test_a_worker_is_no_scheduler(capfd, monkeypatch):
+    async def identity():
+        return {"type": "Worker"}
+
+    class Worker:
+        def __init__(self, *_, **__):
+            self.identity = identity
+
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            return None
+
+    monkeypatch.setattr("distributed.rpc", Worker)
+    assert refusal("tcp://127.0.0.1:1", capfd).endswith("a Dask worker is there")
+
+
+def test_without_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r"equable\[dask\]"), dask_client.connected("tcp://x:1"):
+        pass
