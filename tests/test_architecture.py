@@ -17,6 +17,19 @@ PACKAGE = ROOT / "src" / "equable"
 FOUNDATION = ("errors", "npy", "arrays", "files", "outputs")
 SIBLINGS = ("calibrators", "metrics", "datasets", "scenarios")
 
+# group inside reports → the groups it may import
+REPORT_GROUPS: dict[str, tuple[str, ...]] = {
+    "distinct_names": (),
+    "results": ("distinct_names",),
+    "paper": (),
+    "sentences": ("results", "paper"),
+    "alt_texts": ("results", "paper", "sentences"),
+    "tables": ("results", "paper", "sentences"),
+    "figures": ("results", "paper", "sentences", "alt_texts"),
+    "page_sections": ("results", "sentences", "tables", "figures"),
+    "page": ("results", "tables", "figures", "page_sections"),
+    "report": ("results", "tables", "figures", "page"),
+}
 # part of the package → the other parts it may import; the first pattern that fits a module counts
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
@@ -30,9 +43,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "scenarios": FOUNDATION,
     "training": (*FOUNDATION, *SIBLINGS),
     "benchmark.train*": (*FOUNDATION, *SIBLINGS, "training", "benchmark"),
-    "benchmark": (*FOUNDATION, *SIBLINGS, "benchmark.train*", "reports"),
-    "reports": (*FOUNDATION, *SIBLINGS, "benchmark"),
-    "deploy": (*FOUNDATION, *SIBLINGS, "benchmark", "reports"),
+    "benchmark": (*FOUNDATION, *SIBLINGS, "benchmark.train*", "reports.report"),
+    **{
+        f"reports.{name}": (*FOUNDATION, *SIBLINGS, "benchmark", *(f"reports.{g}" for g in groups))
+        for name, groups in REPORT_GROUPS.items()
+    },
+    "reports": (),
+    "deploy": (*FOUNDATION, *SIBLINGS, "benchmark", *(f"reports.{name}" for name in REPORT_GROUPS)),
     "integrations": (*FOUNDATION, "calibrators", "metrics"),
     "cli": (
         *FOUNDATION,
@@ -40,7 +57,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "training",
         "benchmark.train*",
         "benchmark",
-        "reports",
+        *(f"reports.{name}" for name in REPORT_GROUPS),
         "deploy",
         "integrations",
     ),
@@ -85,8 +102,8 @@ def imports(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 yield Import("." * node.level, node.lineno, lazy)
-            elif node.module == "equable":
-                yield from (Import(f"equable.{alias.name}", node.lineno, lazy) for alias in node.names)
+            elif node.module in ("equable", "equable.reports"):
+                yield from (Import(f"{node.module}.{alias.name}", node.lineno, lazy) for alias in node.names)
             else:
                 yield Import(str(node.module), node.lineno, lazy)
         elif isinstance(node, ast.Call) and (name := called_import(node)):
@@ -202,6 +219,9 @@ PLANTED = [
     ("calibrators.base", "from equable.training import train_scenario", "calibrators may import"),
     ("benchmark.score", "def f():\n    from equable.training import train_scenario", "benchmark may import"),
     ("benchmark.score", "import torch", "only .*training.* may"),
+    ("reports.results.load", "from equable.reports.sentences import summarise", "results may import"),
+    ("reports.figures.bars", "from equable.reports.tables.main import METRICS", "figures may import"),
+    ("reports.tables.main", "from equable.reports import figures", "tables may import"),
     ("benchmark.score", "def f():\n    import torch.nn", "only .*training.* may"),
     ("integrations.torch", "from equable.training import train_scenario", "integrations may import"),
     ("training.train_scenario", "from equable.benchmark import run_folder", "training may import"),

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 import pytest
 
 from equable.errors import FileFormatError, InputError
-from equable.reports.page import page_figure
 from equable.reports.report import write_report
 from planted_run import make_run, make_score
 
@@ -169,12 +168,3 @@ def test_refusals(folder, tmp_path):
         write_report([folder, folder])
     with pytest.raises(FileFormatError, match="must hold scores"):
         write_report([tmp_path])
-
-
-def test_ids_of_a_figure_are_made_its_own():
-    svg = b'<?xml version="1.0"?><svg width="1pt" viewBox="0 0 1 1"><g id="a" clip-path="url(#b)"/></svg>'
-    text = str(page_figure("one", svg, "Caption.", 'Says "1 < 2".').svg)
-    assert 'id="one-a"' in text
-    assert "url(#one-b)" in text
-    assert "Says &#34;1 &lt; 2&#34;." in text
-    assert "width" not in text

@@ -1,11 +1,12 @@
 """How rows arrive: the same test rows in batches of other sizes and mixes, after the last task.
 
-``regimes/seed-<s>.json`` holds one record for each (regime, batch, method), and the SHA-256 of the outputs
+``arrivals/seed-<s>.json`` holds one record for each (regime, batch, method), and the SHA-256 of the outputs
 they were measured on; a file that is whole and of the same outputs and settings is never made again::
 
-    {"schema": 1, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
-        {"regime": "mixed", "batch": 32, "method": "arc", "seed": 0, "average_ece": …, "pooled_ece": …,
-         "nll": …, "intervals": {"average_ece": [low, high], …}}, …]}
+    {"schema": 2, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
+        {"regime": "mixed", "batch": 32, "method": "arc", "seed": 0, "accuracy": …, "nll": …,
+         "average_ece": …, "pooled_accuracy": …, "pooled_nll": …, "pooled_ece": …,
+         "intervals": {"average_ece": [low, high], …}}, …]}
 
 ==========  ==========================================================================================
 regime      a batch holds
@@ -48,11 +49,11 @@ from equable.metrics import TaskComparison, compare_tasks
 
 Record = dict[str, Any]
 
-SCHEMA = 1
+SCHEMA = 2
 BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
 STREAM_ROWS, STREAM_WINDOW = 8, 256
-MEASURES = ("average_ece", "pooled_ece", "nll")
+MEASURES = ("accuracy", "nll", "average_ece", "pooled_accuracy", "pooled_nll", "pooled_ece")
 #: How far a task's rows reach into its neighbours' time, in tasks.
 DRIFT_OVERLAP = 0.5
 
@@ -60,7 +61,7 @@ DRIFT_OVERLAP = 0.5
 def regimes_run(
     folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
 ) -> list[Record]:
-    """Every regime of the seeds that have come furthest, written to ``regimes/`` and returned."""
+    """Every regime of the seeds that have come furthest, written to ``arrivals/`` and returned."""
     steps = furthest_steps(folder, seeds)
     records: list[Record] = []
     with progress_bar("regimes", len(steps), progress) as advance:
@@ -177,7 +178,13 @@ def _measure_arrivals(
 
 def _measures(comparison: TaskComparison) -> Record:
     intervals = {name: list(comparison.intervals[name]) for name in MEASURES if name in comparison.intervals}
-    return {**{name: float(getattr(comparison, name)) for name in MEASURES}, "intervals": intervals}
+    counts = [task.count for task in comparison.tasks]
+    pooled = {
+        "pooled_accuracy": float(np.average([task.accuracy for task in comparison.tasks], weights=counts)),
+        "pooled_nll": float(np.average([task.nll for task in comparison.tasks], weights=counts)),
+    }
+    values = {name: pooled[name] if name in pooled else getattr(comparison, name) for name in MEASURES}
+    return {**{name: float(value) for name, value in values.items()}, "intervals": intervals}
 
 
 def batches_of(tasks: IntArray, seed: int) -> dict[tuple[str, int], IntArray]:

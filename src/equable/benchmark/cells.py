@@ -130,7 +130,7 @@ def in_journal(cell: Cell) -> Iterator[Callable[..., None]]:
 
 def sweep(cell: Cell) -> None:
     """Remove what killed processes left half-written. The cell is claimed: nobody is writing."""
-    folders = {cell.name: "*", "scores": f".{cell.name}_*", "regimes": f".{cell.name}.*"}
+    folders = {cell.name: "*", "scores": f".{cell.name}_*", "arrivals": f".{cell.name}.*"}
     for folder, pattern in folders.items():
         for path in Path(cell.folder, folder).rglob(f"{pattern}.part"):
             path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@
 
     config.toml         resolved settings        settings.json       the same, sealed at the start
     seed-0/task-3/      what training wrote      scores/             one JSON file per (seed, task, method)
-    ablations/          one JSON file each       regimes/            one JSON file per seed
+    ablations/          one JSON file each       arrivals/           one JSON file per seed
     cells/              journal and log a seed   lock.json           who works here at this moment
     environment.json    versions, hardware       tables/ figures/    report.html, report.json
 """
@@ -65,7 +65,7 @@ class RunFolder:
     @property
     def regimes(self) -> Path:
         """The folder of the regimes' records."""
-        return self.path / "regimes"
+        return self.path / "arrivals"
 
     def seed(self, seed: int) -> Path:
         """The folder of one seed."""

@@ -29,7 +29,7 @@ def _checked_groups(value: str | None) -> str | None:
 Outputs = Annotated[
     Path,
     typer.Argument(
-        metavar="OUTPUTS.npz", help="What a classifier said: logits and more.", exists=True, dir_okay=False
+        metavar="OUTPUTS.npz", help="Outputs of a classifier: logits and more.", exists=True, dir_okay=False
     ),
 ]
 Groups = Annotated[
@@ -71,14 +71,13 @@ def calibrate(
 
     rc is ts fitted on the calibration buffer: the method is the same, the file makes the difference.
     """
-    from equable.benchmark.score_method import _learnt
-    from equable.deploy.files import fit_file, make_calibrator
+    from equable.deploy.fit_file import fit_file, learnt_numbers, make_calibrator
 
     _check_target(out, "-o", outputs, current)
-    with _said_plainly() as said:
+    with _warnings_as_lines() as said:
         fit = fit_file(make_calibrator(method, set_ or ()), outputs, current)
         fit.calibrator.save(out)
-    learnt = _learnt(fit.calibrator)
+    learnt = learnt_numbers(fit.calibrator)
     facts = {"rows": fit.n_rows, "classes": fit.n_classes, "current_rows": fit.current_rows}
     settings = fit.calibrator.get_params()
     if json:
@@ -116,21 +115,16 @@ def apply(
 ) -> None:
     """Calibrated probabilities of a file of outputs, row by row in the same order. Labels are not needed."""
     from equable.calibrators import load
-    from equable.deploy.files import (
-        apply_calibrator,
-        group_rows,
-        load_outputs,
-        naming,
-        refuse_swapped,
-        warn_of_one_batch,
-    )
+    from equable.deploy.apply_file import apply_calibrator, group_rows, warn_of_one_batch
+    from equable.deploy.fit_file import file_in_errors, load_outputs, refuse_swapped
 
     _check_target(out, "-o", outputs, calibrator)
     refuse_swapped([calibrator], outputs, "CAL.safetensors OUTPUTS.npz")
-    fitted, rows = load(calibrator), load_outputs(outputs)
-    with naming(outputs):
+    fitted = load(calibrator)
+    rows = load_outputs(outputs)
+    with file_in_errors(outputs):
         grouping = group_rows(rows, groups)
-    with _said_plainly() as said, naming(f"{calibrator} on {outputs}"):
+    with _warnings_as_lines() as said, file_in_errors(f"{calibrator} on {outputs}"):
         applied = apply_calibrator(fitted, rows, grouping)
         if groups is None:
             warn_of_one_batch(fitted, grouping)
@@ -180,47 +174,46 @@ def evaluate(
     ] = 1000,
     json: Json = False,
 ) -> None:
-    """Judge saved calibrators on a file of outputs with labels, task by task where it names tasks."""
-    from equable.deploy.evaluation import evaluate_files
-    from equable.deploy.files import refuse_swapped
+    """Evaluate saved calibrators on a file of outputs with labels, task by task where it names tasks."""
+    from equable.deploy.evaluate_file import evaluate_file
+    from equable.deploy.fit_file import refuse_swapped
 
     refuse_swapped(calibrators or (), outputs, "OUTPUTS.npz CAL.safetensors")
     if html is not None:
         _check_target(html, "--html", outputs, *(calibrators or ()))
-    with _said_plainly() as said:
-        found = evaluate_files(outputs, calibrators or (), groups, n_bins=bins, n_bootstrap=bootstrap)
+    with _warnings_as_lines() as said:
+        found = evaluate_file(outputs, calibrators or (), groups, n_bins=bins, n_bootstrap=bootstrap)
     if html is not None:
-        from equable.deploy.evaluation_page import write_page
+        from equable.files import write_text
+        from equable.reports.page import file_page
 
-        write_page(found, html)
+        write_text(html, file_page(found.results))
     if json:
         print_json({**found.to_dict(), "page": html, "warnings": said})
     else:
-        _print_evaluation(found)
+        _print_results(found.results)
         if html is not None:
             typer.echo(f"Open the page: {html}")
 
 
-def _print_evaluation(found: Any) -> None:
+def _print_results(results: Any) -> None:
     from rich.console import Console
 
-    from equable.deploy.evaluation_sentences import about_file, sentences_of
-    from equable.deploy.evaluation_tables import terminal_tables
-    from equable.reports.tables.render import rich_table
+    from equable.reports.sentences import accepted_sentence, summarise
+    from equable.reports.tables import terminal_tables
 
-    typer.echo(about_file(found))
-    for table in terminal_tables(found):
-        drawn = rich_table(table)
-        drawn.columns[0].no_wrap = True  # else its least width is taken from the last column
+    typer.echo(results.file.about)
+    for table in terminal_tables(results):
+        table.columns[0].no_wrap = True  # otherwise the last column loses width to it
         typer.echo()
-        Console().print(drawn)
+        Console().print(table)
     typer.echo()
-    for sentence in sentences_of(found):
+    for sentence in [*summarise(results), accepted_sentence(results)]:
         typer.echo(sentence)
 
 
 def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
-    """Refuse a target that would end an input or cannot be a file, before any work is done."""
+    """Refuse a target that is an input or cannot be a file, before any work is done."""
     for source in inputs:
         if source is not None and target.exists() and target.samefile(source):
             raise InputError(f"{option} must be another file than the input {source}; got {target}")
@@ -234,8 +227,8 @@ def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
 
 
 @contextmanager
-def _said_plainly() -> Iterator[list[str]]:
-    """Turn equable's warnings into a line each on standard error, and collect them."""
+def _warnings_as_lines() -> Iterator[list[str]]:
+    """Print each of equable's warnings as a line on standard error, and collect them."""
     said: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", EquableWarning)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import equable
-from equable.deploy.files import apply_calibrator, fit_file, group_rows, load_outputs, make_calibrator
+from equable.deploy.apply_file import apply_calibrator, group_rows
+from equable.deploy.fit_file import fit_file, load_outputs, make_calibrator
 from equable.errors import ConfigError, FileFormatError, InputError
 from equable.files import read_npz
 
