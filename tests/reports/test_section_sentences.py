@@ -51,9 +51,6 @@ def test_gain_over_rc_is_paired_by_seed(folder):
     run = load_results(folder)
     gain = run.accepted_gain("arc", 1)
     assert (gain.mean, gain.std) == pytest.approx((0.06, 0.01))
-    rows = rows_of(run, "referral_gain")
-    assert rows["ARC"] == ["+1.0 ± 1.0", "+6.0 ± 1.0", "0.0 ± 1.0", "+5.0 ± 1.0"]
-    assert "RC" not in rows
     (folder / "scores" / "seed-1_task-2_rc.json").unlink()
     assert load_results(folder).accepted_gain("arc", 1).mean == pytest.approx(0.05)
 
@@ -96,4 +93,4 @@ def test_page_says_it_all(folder, blank_figures):
     text = write_report([folder]).read_text(encoding="utf-8")
     assert "ARC&#39;s estimates" in text
     assert "Rows acceptable at ≤ 5 % error: ARC 65.0 %" in text
-    assert text.index('id="table-referral"') < text.index('id="table-referral_gain"')
+    assert 'id="table-referral"' in text

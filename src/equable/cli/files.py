@@ -167,9 +167,7 @@ def evaluate(
     bootstrap: Annotated[
         int,
         typer.Option(
-            "--bootstrap",
-            min=0,
-            help="Replicates behind the 95 % intervals, at least 40; 0: no intervals.",
+            "--bootstrap", min=0, help="Replicates behind the 95 % intervals, at least 40; 0: no intervals."
         ),
     ] = 1000,
     json: Json = False,

@@ -51,34 +51,11 @@ class Page:
     sections: Sequence[PageSection]
 
 
-def _section(
-    key: str,
-    title: str,
-    tables: Tables,
-    figures: Figures,
-    *,
-    texts: Sequence[str] = (),
-    shown: Sequence[str] = (),
-    folded: Sequence[str] = (),
-    drawn: Sequence[str] = (),
-) -> PageSection:
-    """A section of those named tables and figures that exist."""
-    return PageSection(
-        key,
-        title,
-        texts,
-        [tables[name] for name in shown if name in tables],
-        [figures[name] for name in drawn if name in figures],
-        [tables[name] for name in folded if name in tables],
-    )
-
-
 def run_page(run: Results, tables: Tables, figures: Figures) -> Page:
     """The page of one run or of one file."""
     lead, *others = summarise(run)
     sections = [
-        *_result_sections(run, tables, figures),
-        *_detail_sections(run, tables, figures),
+        *_sections(run, tables, figures),
         *(_receipts([run]) if run.file is None else _file_receipts(run)),
     ]
     kept = [s for s in sections if s.tables or s.figures or s.folded or s.facts or s.code]
@@ -91,8 +68,7 @@ def runs_page(runs: Sequence[Results], figures: Figures) -> Page:
     """The page that compares several runs; `figures` has their worst-case changes."""
     names = run_names(runs)
     leads = [f"{name}: {summarise(run)[0]}" for name, run in zip(names, runs, strict=True)]
-    tables = {"comparison": comparison_table(runs)}
-    sections = [_section("result", "All runs", tables, figures, shown=["comparison"], drawn=["worst_change"])]
+    sections = [PageSection("result", "All runs", (), [comparison_table(runs)], list(figures.values()))]
     for index, (run, name) in enumerate(zip(runs, names, strict=True)):
         table = replace(main_table(run), name=f"main-{index}")
         sections.append(PageSection(f"run-{index}", name, summarise(run), [table]))
@@ -132,26 +108,6 @@ def _tiles(run: Results) -> list[tuple[str, str, str]]:
     return tiles
 
 
-def _result_sections(run: Results, tables: Tables, figures: Figures) -> list[PageSection]:
-    temperatures = ["learned_temperature", "ideal_temperature"]
-    reliability = [name for name in figures if name.startswith("reliability_")]
-    by_task = {"shown": ["tasks"]} if run.file else {"folded": ["tasks"]}
-    return [
-        _section(
-            "result",
-            "Result",
-            tables,
-            figures,
-            shown=["main"],
-            drawn=["worst_change", "confidence"],
-        ),
-        _section("noise", "Intervals", tables, figures, shown=["intervals"]),
-        _section("paper", "Beside the paper", tables, figures, shown=["paper"]),
-        _section("tasks", "Task by task", tables, figures, drawn=temperatures, **by_task),
-        _section("reliability", "Reliability", tables, figures, drawn=reliability),
-    ]
-
-
 HELD_OUT = "The numbers are valid for rows that no calibrator was fitted on, which cannot be checked here."
 REFERRAL = (
     "Where uncertain rows are referred to a person, one threshold decides for all tasks, so confidences must "
@@ -167,34 +123,38 @@ BELIEFS = (
 )
 
 
-def _detail_sections(run: Results, tables: Tables, figures: Figures) -> list[PageSection]:
+def _sections(run: Results, tables: Tables, figures: Figures) -> list[PageSection]:
+    """The tables and figures that the results have, section by section."""
+    reliability = [name for name in figures if name.startswith("reliability_")]
+    curves = [name for name in figures if name.startswith("ablation_")]
     ablations = [name for name in tables if name.startswith("ablation_")]
-    drawn = [name for name in figures if name.startswith("ablation_")]
-    steps = ["steps", "steps_worst", "protocol"]
+    temperatures = ["learned_temperature", "ideal_temperature"]
+    by_task = (["tasks"], temperatures, []) if run.file else ([], temperatures, ["tasks"])
     referral = [REFERRAL, *(referral_sentences(run) or [accepted_sentence(run)])]
+    layout: list[tuple[str, str, list[str], list[str], list[str], list[str]]] = [
+        # key, title, texts, tables, figures, folded tables
+        ("result", "Result", [], ["main"], ["worst_change", "confidence"], []),
+        ("noise", "Intervals", [], ["intervals"], [], []),
+        ("paper", "Beside the paper", [], ["paper"], [], []),
+        ("tasks", "Task by task", [], *by_task),
+        ("reliability", "Reliability", [], [], reliability, []),
+        ("arrival", "How rows arrive", [ARRIVAL, *arrival_sentences(run)], ["arrivals"], ["arrivals"], []),
+        ("referral", "Referral", referral, [], ["referral"], ["referral"]),
+        ("beliefs", "ARC's estimates", [BELIEFS], ["beliefs"], [], []),
+        ("steps", "After every task", [], [], [], ["steps", "steps_worst", "protocol"]),
+        ("ablations", "Ablations", [], [], curves, ablations),
+        ("runtime", "Runtime", [], [], ["runtime"], ["runtime"]),
+    ]
     return [
-        _section(
-            "arrival",
-            "How rows arrive",
-            tables,
-            figures,
-            texts=[ARRIVAL, *arrival_sentences(run)],
-            shown=["arrivals"],
-            drawn=["arrivals"],
-        ),
-        _section(
-            "referral",
-            "Referral",
-            tables,
-            figures,
-            texts=referral,
-            drawn=["referral"],
-            folded=["referral", "referral_gain"],
-        ),
-        _section("beliefs", "ARC's estimates", tables, figures, texts=[BELIEFS], shown=["beliefs"]),
-        _section("steps", "After every task", tables, figures, folded=steps),
-        _section("ablations", "Ablations", tables, figures, drawn=drawn, folded=ablations),
-        _section("runtime", "Runtime", tables, figures, drawn=["runtime"], folded=["runtime"]),
+        PageSection(
+            key,
+            title,
+            texts,
+            [tables[name] for name in shown if name in tables],
+            [figures[name] for name in drawn if name in figures],
+            [tables[name] for name in folded if name in tables],
+        )
+        for key, title, texts, shown, drawn, folded in layout
     ]
 
 

@@ -15,13 +15,7 @@ from equable.files import read_json, write_bytes, write_json
 from equable.reports import figures
 from equable.reports.page import results_page
 from equable.reports.results import Results, give_distinct_names, load_results
-from equable.reports.tables import (
-    RENDERERS,
-    all_arrivals_table,
-    build_tables,
-    comparison_table,
-    scores_csv,
-)
+from equable.reports.tables import RENDERERS, all_arrivals_table, build_tables, comparison_table, scores_csv
 
 PAGE = "report.html"
 #: The list of the report's files.

@@ -104,22 +104,12 @@ LOOKS = {
 }
 #: The look of a method that is alone without one of its own.
 OTHER_LOOK = Look(INK, "H", ":")
-#: Looks for variants and the user's own methods.
-SPARE_LOOKS = [
-    OTHER_LOOK,
-    *(
-        Look(color, marker, line)
-        for line, markers in (("-", "odP"), ("--", "s^v"), ("-.", "X<>"))
-        for color, marker in zip((BLUE, VERMILION, GREEN, PURPLE, BROWN, LAVENDER), markers * 2, strict=True)
-    ),
-]
 
 
 def distinct_looks(kinds: Sequence[str]) -> list[Look]:
-    """A look for each method by its kind; the second of a kind and unknown kinds get spare looks."""
+    """A look for each method by its kind; the second of a kind and unknown kinds get unused looks."""
     own = [LOOKS.get(kind) if kinds.index(kind) == i else None for i, kind in enumerate(kinds)]
-    used = {look.color for look in own if look is not None}
-    spare = sorted(SPARE_LOOKS, key=lambda look: look.color in used)  # stable: unused colours first
+    spare = [look for look in (OTHER_LOOK, *LOOKS.values()) if look not in own]
     rest = iter(spare * (1 + len(kinds) // len(spare)))
     return [look or next(rest) for look in own]
 

@@ -13,13 +13,7 @@ from equable.reports.results import Results, load_results, number
 from equable.reports.tables.ablations import ablation_table
 from equable.reports.tables.arc_diagnostics import beliefs_table
 from equable.reports.tables.arrivals import all_arrivals_table, arrivals_table
-from equable.reports.tables.by_task import (
-    gain_table,
-    protocol_table,
-    referral_table,
-    steps_table,
-    task_table,
-)
+from equable.reports.tables.by_task import protocol_table, referral_table, steps_table, task_table
 from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.main import beside_paper_table, intervals_table, main_table
 from equable.reports.tables.render import csv_text, latex, markdown, rich_table
@@ -59,7 +53,6 @@ def build_tables(results: Results) -> list[Table]:
             protocol_table(results),
             beliefs_table(results),
             referral_table(results),
-            gain_table(results),
             arrivals_table(results),
             *(ablation_table(results, name) for name in results.ablation_names),
             runtime_table(results),

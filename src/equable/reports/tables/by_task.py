@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from equable.reports.results import Results, Spread, number, spread
@@ -71,7 +70,7 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
         return replace(marked, rows=(*marked.rows, *rest))
 
     name, title = ("tasks", "Every task and method") if results.has_tasks else ("main", "All rows")
-    notes = (NARROW_NOTE,) if narrow else (seeds_note(results), TASKS_NOTE)
+    notes: tuple[str, ...] = (NARROW_NOTE,) if narrow else (seeds_note(results), TASKS_NOTE)
     notes += (bound_note(results, methods),) if any(map(results.seeds_at_bound, methods)) else ()
     sections = tuple(section(view) for view in results.views)
     return Table(name, results.title, title, "Method", columns, sections, notes)
@@ -115,13 +114,6 @@ def _temperature(results: Results, method: str, view: int, narrow: bool) -> Cell
     differ = not narrow and number(low) != number(high)
     found = cell(column, Spread(median, 0.0, 1), (low, high) if differ else None)
     return replace(found, text=f"{found.text}{AT_BOUND}") if score.facts["views_at_bound"][view] else found
-
-
-def _view_columns(results: Results, unit: str, *, signed: bool = False) -> tuple[Column, ...]:
-    names = [results.task_name(view) for view in results.views]
-    return tuple(
-        Column(name.lower().replace(" ", "_"), name, unit, 1, 100.0, signed=signed) for name in names
-    )
 
 
 def steps_table(results: Results, metric: str = "average_ece") -> Table:
@@ -172,29 +164,11 @@ def protocol_table(results: Results) -> Table:
     return Table("protocol", results.title, "T-CIL's protocol", "Method", PROTOCOL, sections, (note,))
 
 
-def gain_table(results: Results) -> Table | None:
-    """How many more rows than with RC can be accepted at the tolerated error."""
-    if "rc" not in results.methods:
-        return None
-    columns = _view_columns(results, "points", signed=True)
-
-    def cells(method: str) -> tuple[Cell, ...]:
-        return tuple(cell(c, results.accepted_gain(method, i)) for i, c in enumerate(columns))
-
-    first, *others = method_sections(results, cells)
-    rows = tuple(row for row in first.rows if row.label != results.label("rc"))
-    note = "Share accepted − share accepted with RC, of the same seed; above zero, fewer rows are referred."
-    title = f"More rows accepted than with RC, at ≤ {TOLERATED} error"
-    sections = (Section("", rows), *others)
-    return Table(
-        "referral_gain", results.title, title, "Method", columns, sections, (note, seeds_note(results))
-    )
-
-
 def referral_table(results: Results) -> Table:
     """The largest share of rows that can be accepted at the tolerated error."""
-    columns: Sequence[Column] = _view_columns(results, "%")
-    columns = (*columns[:-1], replace(columns[-1], best="high"))
+    names = [results.task_name(view) for view in results.views]
+    columns = [Column(name.lower().replace(" ", "_"), name, "%", 1, 100.0) for name in names]
+    columns[-1] = replace(columns[-1], best="high")
 
     def cells(method: str) -> tuple[Cell, ...]:
         return tuple(cell(c, results.accepted(method, i)) for i, c in enumerate(columns))
@@ -205,4 +179,4 @@ def referral_table(results: Results) -> Table:
         "so calibration shows in the last column, where one threshold serves all tasks."
     )
     title = f"Share accepted at ≤ {TOLERATED} error"
-    return Table("referral", results.title, title, "Method", columns, sections, (note,))
+    return Table("referral", results.title, title, "Method", tuple(columns), sections, (note,))
