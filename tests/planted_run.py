@@ -209,9 +209,9 @@ def plant_arrivals(
     """Arrivals of a run: seed s has 0.02·s more; pooled ECE is half the average, NLL ten times it."""
     for seed in seeds:
         records = [
-            _arrival(regime, batch, method, seed, value + 0.02 * seed, half_width)
-            for (regime, batch), values in ARRIVALS.items()
-            for method, value in {**STEADY, **values, "arc_plain": values["arc"] - 0.001}.items()
+            _arrival(arrival, batch, method, seed, value + 0.02 * seed, half_width)
+            for (arrival, batch), values in ARRIVALS.items()
+            for method, value in {**STEADY, **values, "dats_no_prior": values["arc"] - 0.001}.items()
         ]
         write_sealed(
             folder / "arrivals" / f"seed-{seed}.json", {"schema": 1, "outputs": outputs, "records": records}
@@ -219,7 +219,7 @@ def plant_arrivals(
 
 
 def _arrival(
-    regime: str, batch: int, method: str, seed: int, value: float, half_width: float | None
+    arrival: str, batch: int, method: str, seed: int, value: float, half_width: float | None
 ) -> dict[str, Any]:
     measures = {
         "accuracy": 0.7,
@@ -230,7 +230,7 @@ def _arrival(
         "pooled_ece": value / 2,
     }
     ends = {} if half_width is None else {k: [v - half_width, v + half_width] for k, v in measures.items()}
-    return {"regime": regime, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
+    return {"arrival": arrival, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
 
 
 def plant_beliefs(folder: Path, n_tasks: int = 3) -> None:

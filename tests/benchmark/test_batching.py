@@ -50,7 +50,7 @@ def test_every_method_in_every_regime():
     calibration, test = make_incremental(n_per_class=10), make_incremental(n_per_class=12, seed=1)
     step = Step(2, outputs(calibration), outputs(calibration), outputs(test), outputs(calibration), {})
     records = list(measure(step, 0, 10, 0))
-    kinds = {(r["regime"], r["batch"]) for r in records}
+    kinds = {(r["arrival"], r["batch"]) for r in records}
     assert kinds == {("pure", 0), ("stream", 8)} | {
         (k, b) for k in ("pure", "mixed", "drift") for b in BATCHES
     }
@@ -71,7 +71,7 @@ def test_a_run_holds_regimes_of_its_outputs(tiny_run):
     assert len(value["records"]) == 14 * len(measured_methods())
     # the paper's protocol is what the scores hold
     scored = read_json(tiny_run.score(0, 2, "dats"))["comparison"]
-    (pure,) = [r for r in value["records"] if (r["regime"], r["batch"], r["method"]) == ("pure", 0, "dats")]
+    (pure,) = [r for r in value["records"] if (r["arrival"], r["batch"], r["method"]) == ("pure", 0, "dats")]
     for name in ("average_ece", "pooled_ece", "nll"):
         assert pure[name] == pytest.approx(scored[name], abs=1e-12)
         assert pure["intervals"][name] == pytest.approx(scored["intervals"][name], abs=1e-12)

@@ -111,7 +111,7 @@ def test_score_and_ablate_from_stored_outputs(tiny_run):
 
 def test_regimes_from_stored_outputs(tiny_run):
     found = json.loads(call("regimes", tiny_run.path, "--json").stdout)
-    assert {record["regime"] for record in found["regimes"]} == {"pure", "mixed", "drift", "stream"}
+    assert {record["arrival"] for record in found["regimes"]} == {"pure", "mixed", "drift", "stream"}
     said = plain(call("regimes", tiny_run.path).stdout)
     assert f"{len(found['regimes'])} records in" in said
 

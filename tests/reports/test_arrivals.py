@@ -18,7 +18,7 @@ from equable.reports.tables import all_arrivals_table, build_tables
 from equable.reports.tables.render import csv_text
 from planted_run import ARRIVALS, make_run, plant_arrivals
 
-METHODS = {"arc": (-0.23, -0.02), "arc_plain": (-0.23, -0.02)}
+METHODS = {"arc": (-0.23, -0.02), "dats_no_prior": (-0.23, -0.02)}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_four_arrivals_stand_side_by_side(run):
     assert cells["ARC"][2].best
     assert cells["RC"][8].best  # shuffled: RC has 11.00, ARC 11.50
     assert not any(c.best for row in variants.rows for c in row.cells)
-    assert "ARC, plain" in {row.label for row in variants.rows}
+    assert "DATS, no prior" in {row.label for row in variants.rows}
 
 
 def test_every_arrival_is_in_the_csv(run):

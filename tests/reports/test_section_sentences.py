@@ -13,7 +13,7 @@ from equable.reports.sentences import arrival_sentences, referral_sentences, sum
 from equable.reports.tables import build_tables
 from planted_run import make_run, plant_arrivals, plant_beliefs
 
-CHANGES = {"arc": (-0.23, -0.02), "arc_plain": (-0.22, -0.02)}
+CHANGES = {"arc": (-0.23, -0.02), "dats_no_prior": (-0.22, -0.02)}
 #: Share accepted at 5 % error on three tasks and all rows.
 ACCEPTED = {"rc": [0.5, 0.6, 0.7, 0.6], "arc": [0.5, 0.65, 0.69, 0.64], "dats": [0.5, 0.6, 0.7, 0.61]}
 
@@ -80,7 +80,7 @@ def test_arc_is_ranked_and_its_variants_are_not(folder):
     assert first.startswith("ARC lowers average ECE from 22.2 to")
     assert second.startswith("DATS lowers average ECE")
     main = next(table for table in build_tables(run) if table.name == "main")
-    assert [row.label for row in main.sections[1].rows] == ["ARC, plain", "DATS, one weight"]
+    assert [row.label for row in main.sections[1].rows] == ["DATS, no prior", "DATS, one weight"]
 
 
 def test_arc_is_spoken_of_where_another_is_best(tmp_path):

@@ -1,10 +1,10 @@
 """How rows arrive: the same test rows in batches of other sizes and mixes, after the last task.
 
-``arrivals/seed-<s>.json`` holds one record for each (regime, batch, method), and the SHA-256 of the outputs
+``arrivals/seed-<s>.json`` holds one record for each (arrival, batch, method), and the SHA-256 of the outputs
 they were measured on; a file that is whole and of the same outputs and settings is never made again::
 
     {"schema": 2, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
-        {"regime": "mixed", "batch": 32, "method": "arc", "seed": 0, "accuracy": …, "nll": …,
+        {"arrival": "mixed", "batch": 32, "method": "arc", "seed": 0, "accuracy": …, "nll": …,
          "average_ece": …, "pooled_accuracy": …, "pooled_nll": …, "pooled_ece": …,
          "intervals": {"average_ece": [low, high], …}}, …]}
 
@@ -148,8 +148,8 @@ def measure(
         except MethodError as error:
             warnings.warn(f"{error}. It is left out there", EquableWarning, stacklevel=2)
             continue
-        for (regime, batch), values in found:
-            yield {"regime": regime, "batch": batch, "method": name, "seed": seed, **values}
+        for (arrival, batch), values in found:
+            yield {"arrival": arrival, "batch": batch, "method": name, "seed": seed, **values}
 
 
 def _measure_arrivals(

@@ -40,7 +40,7 @@ Groups = Annotated[
 
 @app.command(
     epilog="Examples: equable calibrate buffer.npz --method dats --current validation.npz "
-    "-o dats.safetensors · equable calibrate buffer.npz --method arc --set guard=true -o arc.safetensors"
+    "-o dats.safetensors · equable calibrate buffer.npz --method arc --set loss=nll -o arc.safetensors"
 )
 def calibrate(
     outputs: Outputs,
@@ -74,7 +74,7 @@ def calibrate(
     from equable.deploy.fit_file import fit_file, learnt_numbers, make_calibrator
 
     _check_target(out, "-o", outputs, current)
-    with _warnings_as_lines() as said:
+    with _warnings_to_stderr() as messages:
         fit = fit_file(make_calibrator(method, set_ or ()), outputs, current)
         fit.calibrator.save(out)
     learnt = learnt_numbers(fit.calibrator)
@@ -88,7 +88,7 @@ def calibrate(
                 **facts,
                 "settings": settings,
                 "learnt": learnt,
-                "warnings": said,
+                "warnings": messages,
             }
         )
         return
@@ -113,7 +113,7 @@ def apply(
     groups: Groups = None,
     json: Json = False,
 ) -> None:
-    """Calibrated probabilities of a file of outputs, row by row in the same order. Labels are not needed."""
+    """Write the calibrated probabilities of a file of outputs, in the same order. Labels are not needed."""
     from equable.calibrators import load
     from equable.deploy.apply_file import apply_calibrator, group_rows, warn_of_one_batch
     from equable.deploy.fit_file import file_in_errors, load_outputs, refuse_swapped
@@ -124,7 +124,7 @@ def apply(
     rows = load_outputs(outputs)
     with file_in_errors(outputs):
         grouping = group_rows(rows, groups)
-    with _warnings_as_lines() as said, file_in_errors(f"{calibrator} on {outputs}"):
+    with _warnings_to_stderr() as messages, file_in_errors(f"{calibrator} on {outputs}"):
         applied = apply_calibrator(fitted, rows, grouping)
         if groups is None:
             warn_of_one_batch(fitted, grouping)
@@ -134,7 +134,7 @@ def apply(
     if json:
         batches = {"groups": grouping.how, "batches": len(grouping.sizes)}
         print_json(
-            {"probabilities": out, "rows": len(rows), **batches, "temperature": ends, "warnings": said}
+            {"probabilities": out, "rows": len(rows), **batches, "temperature": ends, "warnings": messages}
         )
         return
     typer.echo(f"{len(rows):,} rows. {grouping}")
@@ -154,7 +154,7 @@ def evaluate(
         list[Path] | None,
         typer.Argument(
             metavar="CAL.safetensors",
-            help="Saved calibrators; none: the softmax as it is.",
+            help="Saved calibrators; without any, the uncalibrated softmax.",
             exists=True,
             dir_okay=False,
         ),
@@ -172,14 +172,14 @@ def evaluate(
     ] = 1000,
     json: Json = False,
 ) -> None:
-    """Evaluate saved calibrators on a file of outputs with labels, task by task where it names tasks."""
+    """Evaluate saved calibrators on a file of outputs with labels, task by task if it has tasks."""
     from equable.deploy.evaluate_file import evaluate_file
     from equable.deploy.fit_file import refuse_swapped
 
     refuse_swapped(calibrators or (), outputs, "OUTPUTS.npz CAL.safetensors")
     if html is not None:
         _check_target(html, "--html", outputs, *(calibrators or ()))
-    with _warnings_as_lines() as said:
+    with _warnings_to_stderr() as messages:
         found = evaluate_file(outputs, calibrators or (), groups, n_bins=bins, n_bootstrap=bootstrap)
     if html is not None:
         from equable.files import write_text
@@ -187,7 +187,7 @@ def evaluate(
 
         write_text(html, file_page(found.results))
     if json:
-        print_json({**found.to_dict(), "page": html, "warnings": said})
+        print_json({**found.to_dict(), "page": html, "warnings": messages})
     else:
         _print_results(found.results)
         if html is not None:
@@ -211,7 +211,7 @@ def _print_results(results: Any) -> None:
 
 
 def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
-    """Refuse a target that is an input or cannot be a file, before any work is done."""
+    """Refuse a target that would overwrite an input or cannot be a file, before any work."""
     for source in inputs:
         if source is not None and target.exists() and target.samefile(source):
             raise InputError(f"{option} must be another file than the input {source}; got {target}")
@@ -225,12 +225,12 @@ def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
 
 
 @contextmanager
-def _warnings_as_lines() -> Iterator[list[str]]:
-    """Print each of equable's warnings as a line on standard error, and collect them."""
-    said: list[str] = []
+def _warnings_to_stderr() -> Iterator[list[str]]:
+    """Print each warning of equable as a line on standard error, and collect them."""
+    messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", EquableWarning)
-        yield said
+        yield messages
     for text in dict.fromkeys(str(warning.message) for warning in caught):
-        said.append(text)
+        messages.append(text)
         typer.echo(f"equable: warning: {text}", err=True)

@@ -305,7 +305,7 @@ class Results:
     @cached_property
     def arrivals_measured(self) -> list[Arrival]:
         """The arrivals that were measured: small batches first, whole test sets last."""
-        seen = {(str(r["regime"]), int(r["batch"])) for r in self.arrivals}
+        seen = {(str(r["arrival"]), int(r["batch"])) for r in self.arrivals}
         return sorted(seen, key=lambda a: (ARRIVALS.index(a[0]), a[1] == WHOLE, a[1]))
 
     @property
@@ -329,7 +329,7 @@ class Results:
 
     def _arrivals_of(self, method: str, arrival: Arrival) -> list[Record]:
         found = [r for r in self.arrivals if r["method"] == method and r["seed"] in self.seeds]
-        return [r for r in found if (r["regime"], r["batch"]) == arrival]
+        return [r for r in found if (r["arrival"], r["batch"]) == arrival]
 
     def ignores_batches(self, method: str) -> bool:
         """Whether the method gives the same however rows arrive."""
