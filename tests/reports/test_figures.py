@@ -40,7 +40,6 @@ NAMES = {
     "reliability_rc",
     "referral",
     "ablation_coverage",
-    "ablation_choices",
     "runtime",
 }
 

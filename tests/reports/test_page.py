@@ -109,7 +109,7 @@ def test_page_says_the_summary_settings_and_commands(folder):
 
 def test_figures_have_words(folder):
     svgs = [values for tag, values in read(folder / "report.html").tags if tag == "svg"]
-    assert len(svgs) == 10
+    assert len(svgs) == 9
     assert all(values["role"] == "img" and len(values["aria-label"]) > 30 for values in svgs)
 
 
@@ -145,7 +145,6 @@ def test_new_scores_make_a_new_report_and_old_files_go(tmp_path, blank_figures):
     (folder / "ablations" / "weights.json").unlink()
     assert write_report([folder]).read_bytes() != before
     assert not (folder / "tables" / "ablation_weights.md").exists()
-    assert not (folder / "figures" / "ablation_choices.svg").exists()
     assert (folder / "tables" / "mine.md").read_text() == "kept"
 
 

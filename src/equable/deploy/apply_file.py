@@ -37,7 +37,8 @@ class Grouping:
             "file": "the batches are the file's own groups",
             "1": "every row is a batch of its own",
         }.get(self.how, f"batches of {self.how} consecutive rows")
-        low, high = int(self.sizes.min()), int(self.sizes.max())
+        low = int(self.sizes.min())
+        high = int(self.sizes.max())
         rows = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         batches = "1 batch" if len(self.sizes) == 1 else f"{len(self.sizes):,} batches"
         return f"--groups {self.how}: {about} ({batches} of {rows} row{'' if high == 1 else 's'})"

@@ -19,7 +19,7 @@ from equable.reports.alt_texts import (
 )
 from equable.reports.figures.arrivals import caption as arrivals_caption
 from equable.reports.figures.arrivals import draw_arrivals, drawn_methods
-from equable.reports.figures.bars import draw_ablation, draw_choices, draw_runtime
+from equable.reports.figures.bars import draw_ablation, draw_runtime
 from equable.reports.figures.reliability import draw_referral, draw_reliability
 from equable.reports.figures.style import DARK_CSS, drawing, to_png, to_svg
 from equable.reports.figures.tasks import (
@@ -96,11 +96,7 @@ def build_plots(run: Results) -> list[Plot]:
     if run.arrivals:
         alt = arrivals_alt(run, drawn_methods(run)[0])
         plots.append(Plot("arrivals", arrivals_caption(run), alt, lambda: draw_arrivals(run)))
-    numeric = [name for name in run.ablation_names if _has_numbers(run, name)]
-    choices = [name for name in run.ablation_names if name not in numeric]
-    plots += [_ablation(run, name) for name in numeric]
-    if choices:
-        plots.append(_choices(run, choices))
+    plots += [_ablation(run, name) for name in run.ablation_names if _has_numbers(run, name)]
     if run.file is None:
         caption = "Seconds of the calibration phases of all tasks together: network passes, fit, application."
         plots.append(Plot("runtime", caption, runtime_alt(run), lambda: draw_runtime(run)))
@@ -159,11 +155,3 @@ def _referral(run: Results) -> Plot:
 def _ablation(run: Results, name: str) -> Plot:
     caption = f"Average ECE of DATS by {ABLATION_TITLES.get(name, name)}."
     return Plot(f"ablation_{name}", caption, ablation_alt(run, name), lambda: draw_ablation(run, name))
-
-
-def _choices(run: Results, names: Sequence[str]) -> Plot:
-    caption = (
-        "Average ECE of DATS with other choices of its parts; RC, which has none of them, for comparison."
-    )
-    alt = " ".join(f"{ABLATION_TITLES.get(name, name)}: {ablation_alt(run, name)}" for name in names)
-    return Plot("ablation_choices", caption, alt, lambda: draw_choices(run, names))

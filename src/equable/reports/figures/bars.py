@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from equable.reports import paper
-from equable.reports.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SKY, look, new_figure
+from equable.reports.figures.style import BLUE, INK, ORANGE, PAPER, SKY, look, new_figure
 from equable.reports.results import Results, Spread
-from equable.reports.sentences import ablation_title, setting_name
+from equable.reports.sentences import ablation_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def draw_choices(run: Results, names: Sequence[str]) -> Figure:
-    """Average ECE of DATS with each choice that has no number, a panel an ablation."""
-    found = [run.ablation_values(name, "average_ece") for name in names]
-    heights = [0.35 + 0.22 * len(values) for values in found]
-    figure, panels = new_figure(
-        sum(heights) + 0.5, rows=len(names), sharex=True, gridspec_kw={"height_ratios": heights}
-    )
-    for axes, name, values in zip(panels, names, found, strict=True):
-        mean, error = _percent(values)
-        axes.errorbar(mean, range(len(values)), xerr=error, fmt="o", color=BLUE, capsize=2.5, elinewidth=1)
-        axes.set_yticks(range(len(values)), [setting_name(s) for s in values])
-        axes.invert_yaxis()
-        axes.margins(y=0.3)
-        axes.set_title(ablation_title(name), fontsize=8.5, color=MUTED)
-        axes.grid(axis="x")
-    panels[-1].set_xlabel("Average ECE (%)")
-    return figure
 
 
 def _percent(values: dict[Any, Spread]) -> tuple[list[float], list[float] | None]:

@@ -45,7 +45,8 @@ def draw_worst(runs: Sequence[Results]) -> Figure:
 
 def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
     for row, value in enumerate(values.values()):
-        mean, std = 100 * value.mean, 100 * value.std
+        mean = 100 * value.mean
+        std = 100 * value.std
         harm = mean > 0
         color, hatch = (VERMILION, "////") if harm else (BLUE, "")
         axes.barh(row, mean, height=0.62, color=color, hatch=hatch, edgecolor=PAPER, linewidth=0)
@@ -74,41 +75,39 @@ def draw_confidence(run: Results) -> Figure:
     """Mean confidence of each task (Figure 3) against its accuracy, before and after the best method."""
     figure, (axes,) = new_figure(2.9)
     x = np.arange(1, run.n_tasks + 1)
-    accuracy = 100 * np.array([_mean(run.of_task("uncalibrated", "accuracy", t)) for t in range(len(x))])
-    before = 100 * run.listed("uncalibrated", lambda s: s.confidence)
-    axes.plot(x, accuracy, "D", color=INK, markerfacecolor=PAPER, label="accuracy", zorder=4)
-    axes.vlines(x, accuracy, before.mean(axis=0), color=MUTED, linewidth=1)
-    best = run.best
-    looks = looks_of(run, list(dict.fromkeys(["uncalibrated", best])))
-    lines = [("confidence, uncalibrated", before, looks["uncalibrated"])]
-    if best != "uncalibrated":
-        after = 100 * run.listed(best, lambda s: s.confidence)
-        lines.append((f"confidence, {run.label(best)}", after, looks[best]))
-    for name, values, style in lines:
-        _band(axes, x, values, name, style)
+    looks = looks_of(run, list(dict.fromkeys(["uncalibrated", run.best])))
+    drawn: list[list[float]] = []
+    for method, style in looks.items():
+        label = run.label(method).replace("Uncalibrated", "uncalibrated")
+        confidence = 100 * run.listed(method, lambda s: s.confidence)
+        found = [run.of_task(method, "accuracy", t) for t in range(run.n_tasks)]
+        accuracy = [100 * value.mean for value in found if value is not None]
+        if accuracy not in drawn:  # methods that keep the predicted class have the same accuracy
+            name = "accuracy" if not drawn else f"accuracy, {label}"
+            color = INK if not drawn else style.color
+            axes.plot(x, accuracy, "D", color=color, markerfacecolor=PAPER, label=name, zorder=4)
+            drawn.append(accuracy)
+        if method == "uncalibrated":
+            axes.vlines(x, accuracy, confidence.mean(axis=0), color=MUTED, linewidth=1)
+        _band(axes, x, confidence, f"confidence, {label}", style)
     task_axis(axes, run)
     axes.set_ylabel("Percent")
     axes.grid(axis="y")
     axes.set_ylim(top=min(axes.get_ylim()[1], 103))
-    figure.legend(loc="outside upper left", ncols=1 if len(lines) > 2 else 2, handlelength=2.2)
+    figure.legend(loc="outside upper left", ncols=2, handlelength=2.2)
     return figure
 
 
 def _band(axes: Axes, x: np.ndarray, values: np.ndarray, name: str, style: Look) -> None:
     """Mean over seeds as a line, their standard deviation as whiskers."""
-    mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    error = std if len(values) > 1 else None
-    axes.errorbar(x, mean, yerr=error, label=name, capsize=2.5, elinewidth=1, **style.options())
+    error = np.nanstd(values, axis=0) if len(values) > 1 else None
+    axes.errorbar(
+        x, np.nanmean(values, axis=0), yerr=error, label=name, capsize=2.5, elinewidth=1, **style.options()
+    )
 
 
-def _mean(value: Spread | None) -> float:
-    return float("nan") if value is None else value.mean
-
-
-def draw_ideal_temperature(run: Results) -> Figure | None:
+def draw_ideal_temperature(run: Results) -> Figure:
     """Ideal temperature of each task against the single one from all validation data (Figure 4)."""
-    if not {"oracle_task", "oracle_single"} <= set(run.methods):
-        return None
     figure, (axes,) = new_figure(2.7)
     x = np.arange(1, run.n_tasks + 1)
     ideal = run.listed("oracle_task", lambda s: s.temperatures)
@@ -125,15 +124,13 @@ def draw_ideal_temperature(run: Results) -> Figure | None:
     return figure
 
 
-#: So many names have room beside the figure; for more it grows.
+#: Names that fit beside the figure; with more it grows.
 MOST_NAMES = 15
 
 
-def draw_learned_temperature(run: Results) -> Figure | None:
+def draw_learned_temperature(run: Results) -> Figure:
     """Learnt temperature of each task by method (Figure 5), the ideal one broad behind them."""
     found = {method: values.mean(axis=0) for method, values in run.temperatures_by_method().items()}
-    if not found:
-        return None
     names = max(MOST_NAMES, len(found))
     figure, (axes,) = new_figure(3.3 * names / MOST_NAMES)
     x = np.arange(1, run.n_tasks + 1)

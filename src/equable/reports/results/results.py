@@ -173,23 +173,15 @@ class Results:
         """Name of the network for people."""
         return NETWORK_NAMES.get(self.backbone, self.backbone)
 
-    # Scores -------------------------------------------------------------------------------------------
-
     def at(self, method: str, task: int | None = None) -> list[Score]:
         """The method's scores after a task (default: the last), one a seed."""
         task = self.last_task if task is None else task
         keys = ((seed, task, method) for seed in self.seeds)
         return [self.scores[key] for key in keys if key in self.scores]
 
-    def over_seeds(
-        self, method: str, read: Callable[[Score], float | None], task: int | None = None
-    ) -> Spread | None:
-        """Mean and std over seeds of what `read` takes from a score."""
-        return spread([read(score) for score in self.at(method, task)])
-
     def metric(self, method: str, name: str, task: int | None = None) -> Spread | None:
         """A value of the comparison, such as average_ece."""
-        return self.over_seeds(method, lambda score: score.comparison[name], task)
+        return spread([score.comparison[name] for score in self.at(method, task)])
 
     def mean(self, method: str, name: str) -> float:
         """Mean over seeds of a value of the comparison; NaN where there is none."""
@@ -198,7 +190,7 @@ class Results:
 
     def of_task(self, method: str, name: str, index: int) -> Spread | None:
         """A value of one task after the last, such as delta_ece; index `n_tasks` is all rows together."""
-        return self.over_seeds(method, lambda score: _of_view(score.comparison, name, index))
+        return spread([_of_view(score.comparison, name, index) for score in self.at(method)])
 
     def interval(self, method: str, name: str) -> Ends | None:
         """The bootstrap interval of a metric, its ends averaged over seeds; None without bootstrap."""
@@ -251,7 +243,7 @@ class Results:
 
     def accepted(self, method: str, index: int) -> Spread | None:
         """Share of a task's rows acceptable at the tolerated error; index `n_tasks` is all rows."""
-        return self.over_seeds(method, lambda score: score.accepted[index])
+        return spread([score.accepted[index] for score in self.at(method)])
 
     def accepted_gain(self, method: str, index: int) -> Spread | None:
         """Share of rows accepted − share accepted with RC, paired by seed."""
@@ -279,8 +271,6 @@ class Results:
                 totals.append(sum(sum(s.values()) if part == "total" else s.get(part, 0.0) for s in found))
         return spread(totals)
 
-    # Ablations ----------------------------------------------------------------------------------------
-
     @property
     def ablation_names(self) -> list[str]:
         """The ablations that were run, in the paper's order, others last."""
@@ -299,8 +289,6 @@ class Results:
                 values.setdefault(r["setting"], {}).setdefault(r["seed"], []).append(r[metric])
         means = {s: spread([sum(d) / len(d) for d in seeds.values()]) for s, seeds in values.items()}
         return {setting: value for setting, value in means.items() if value is not None}
-
-    # Arrivals -----------------------------------------------------------------------------------------
 
     @cached_property
     def arrivals_measured(self) -> list[Arrival]:

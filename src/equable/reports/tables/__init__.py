@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from equable.reports.results import Results, load_results, number
+from equable.reports.results import Results, load_results
 from equable.reports.tables.ablations import ablation_table
 from equable.reports.tables.arc_diagnostics import beliefs_table
 from equable.reports.tables.arrivals import all_arrivals_table, arrivals_table
@@ -19,7 +19,7 @@ from equable.reports.tables.main import beside_paper_table, intervals_table, mai
 from equable.reports.tables.render import csv_text, latex, markdown, rich_table
 from equable.reports.tables.runtime import runtime_table
 from equable.reports.tables.scores_csv import scores_csv
-from equable.reports.tables.table import Column, Row, Table
+from equable.reports.tables.table import Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -71,26 +71,6 @@ def terminal_tables(results: Results) -> list[RichTable]:
 
 def terminal_table(run: Path | Results) -> RichTable:
     """The main table of a run, for ``rich.print``; narrow enough for 80 columns."""
-    table = main_table(run if isinstance(run, Results) else load_results(run))
+    table = main_table(run if isinstance(run, Results) else load_results(run), narrow=True)
     notes = (table.notes[0], MARK, table.sections[0].note)
-    return rich_table(_narrow(replace(table, notes=tuple(filter(None, notes)))))
-
-
-def _narrow(table: Table) -> Table:
-    """The table with one digit less after the decimal point where a standard deviation is shown."""
-    sections = tuple(
-        replace(section, rows=tuple(_narrow_row(row, table.columns) for row in section.rows))
-        for section in table.sections
-    )
-    return replace(table, sections=sections)
-
-
-def _narrow_row(row: Row, columns: tuple[Column, ...]) -> Row:
-    cells = []
-    for one, column in zip(row.cells, columns, strict=True):
-        if one.value is not None and one.std is not None:
-            digits = max(column.digits - 1, 1)
-            text = f"{number(one.value, digits, column.signed)} ± {number(one.std, digits)}"
-            one = replace(one, text=text)
-        cells.append(one)
-    return replace(row, cells=tuple(cells))
+    return rich_table(replace(table, notes=tuple(filter(None, notes))))

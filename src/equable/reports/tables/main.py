@@ -94,7 +94,8 @@ def method_row(results: Results, method: str, cells: tuple[Cell, ...]) -> Row:
 
 def seeds_note(results: Results) -> str:
     """What the numbers are means of."""
-    low, high = min(results.counts), max(results.counts)
+    low = min(results.counts)
+    high = max(results.counts)
     counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     if results.file:
         last = results.task_name(results.last_task).lower()
@@ -112,9 +113,14 @@ def metric_cells(results: Results, method: str, columns: Sequence[Column]) -> li
     return [Cell() if c.key in skip else cell(c, results.metric(method, c.key)) for c in columns]
 
 
-def main_table(results: Results) -> Table:
-    """The metrics after the last task, the best marked; of a file also its worst task."""
+def main_table(results: Results, *, narrow: bool = False) -> Table:
+    """The metrics after the last task, the best marked; of a file also its worst task.
+
+    `narrow`: one digit less beside a standard deviation, for a terminal of 80 columns.
+    """
     columns = (*METRICS.values(), *([WORST] if results.file else []))
+    if narrow and len(results.seeds) > 1:
+        columns = tuple(replace(c, digits=c.digits - 1) for c in columns)
 
     def cells(method: str) -> tuple[Cell, ...]:
         found = metric_cells(results, method, columns[: len(METRICS)])
