@@ -75,7 +75,7 @@ def test_png_too(run):
     assert png == render(plot, "png")
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("name", ["worst_change", "learned_temperature", "referral", "runtime"])
 def test_svg_is_well_formed_text_that_adapts_to_the_dark(drawn, name):
     text = drawn[name].decode()
     root = ElementTree.fromstring(text)
@@ -225,7 +225,7 @@ def test_colours_of_one_figure_are_told_apart(kind, ground):
     assert apart.min() >= (0.08 if kind == "normal" else 0.04)
 
 
-@pytest.mark.parametrize("low", [0.06, 0.11, 0.21, 0.51, 1.01, 2.01, 7.0])
+@pytest.mark.parametrize("low", [0.06, 0.51, 7.0])
 def test_temperatures_far_apart_stand_on_a_logarithm_with_ticks(low):
     with drawing():
         for factor, scale in ((4.9, "linear"), (5.1, "log")):
@@ -251,7 +251,7 @@ def test_labels_that_are_close_move_alike():
     assert spread_out([0.1, 1.0, 1.0], 0.2) == pytest.approx([0.1, 0.8, 1.0])  # none above
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_labels_keep_their_order_and_distance_and_move_least(seed):
     rng = np.random.default_rng(seed)
     n = rng.integers(2, 15)
@@ -271,8 +271,7 @@ def test_labels_keep_their_order_and_distance_and_move_least(seed):
     assert placed == pytest.approx(moved.x, abs=1e-4)
 
 
-@pytest.mark.parametrize("count", [2, 10, 14, 22])
-@pytest.mark.parametrize("spread", [0.0, 0.02, 1.0, 5.0])
+@pytest.mark.parametrize(("count", "spread"), [(2, 0.0), (10, 1.0), (14, 0.02), (22, 5.0)])
 def test_no_leader_line_crosses_a_name_or_another(run, monkeypatch, count, spread):
     rng = np.random.default_rng(count)
     names = [*LOOKS, *(f"a method of my own, {i}" for i in range(6))][1 : count + 1]
