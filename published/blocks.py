@@ -7,22 +7,13 @@ from dataclasses import replace
 
 from equable.reports.results import Results
 from equable.reports.tables import Table
-from equable.reports.tables.costs import runtime_table
-from equable.reports.tables.main import (
-    AT_BOUND,
-    AVERAGE_ECE,
-    CHANGES,
-    DELTA_LAST,
-    MAX_DELTA,
-    NLL,
-    bound_note,
-    paper_table,
-)
+from equable.reports.tables.main import AT_BOUND, METRICS, beside_paper_table, bound_note, metric_cells
 from equable.reports.tables.render import markdown
+from equable.reports.tables.runtime import runtime_table
 from equable.reports.tables.table import Cell, Column, Row, Section, cell, mark_best, number
 from published.runs import Published
 
-COMPARED = (NLL, AVERAGE_ECE, DELTA_LAST, MAX_DELTA)
+COMPARED = tuple(METRICS[key] for key in ("nll", "average_ece", "delta_last_ece", "max_delta_ece"))
 PAPER_TIMED = "SlimResNet18"  # Table 3
 OTHER_PIXELS = "paper, other pixels"
 
@@ -68,12 +59,10 @@ def summary_table(results: Results) -> Table:
     bounds = ("oracle_task",)
 
     def row(method: str) -> Row:
-        skip = CHANGES if method == "uncalibrated" else ()
-        cells = (Cell() if c.key in skip else cell(c, results.metric(method, c.key)) for c in COMPARED)
         mark = AT_BOUND if results.seeds_at_bound(method) else ""
-        return Row(results.label(method) + mark, tuple(cells))
+        return Row(results.label(method) + mark, tuple(metric_cells(results, method, COMPARED)))
 
-    floor = tuple(cell(c, results.floor()) if c is AVERAGE_ECE else Cell() for c in COMPARED)
+    floor = tuple(cell(c, results.floor()) if c.key == "average_ece" else Cell() for c in COMPARED)
     note = bound_note(results, (*results.ranked, *bounds))
     sections = (
         Section("", tuple(row(m) for m in results.ranked), ranked=True, note=note),
@@ -84,7 +73,7 @@ def summary_table(results: Results) -> Table:
 
 def beside_the_paper(run: Published) -> str:
     """Values of the run and of the paper, or a sentence if the paper has none."""
-    table = paper_table(run.beside_paper)
+    table = beside_paper_table(run.beside_paper)
     if not run.expected.paper:
         return "The paper has no results on this dataset."
     if table is None:

@@ -140,7 +140,7 @@ def dats_wins(run: Published) -> list[Evidence]:
 
 def last_unharmed(run: Published) -> list[Evidence]:
     e = changed(run, "dats", "delta_last_ece")
-    floor = run.results.task_floor(run.results.last_task)
+    floor = run.results.floor(run.results.last_task)
     limit = floor.mean if floor else 0.0
     note = f"noise floor of the last task {number(100 * limit, 1)}"
     return [Evidence(run.expected.short, "ΔLECE, DATS", e, POINTS, no_harm(e, limit), note)]

@@ -10,7 +10,6 @@ from scipy.stats import t as student
 
 from equable.benchmark.score_record import Score
 from equable.reports.results import Spread
-from equable.reports.tables.costs import ablation_values, summed_seconds
 from equable.reports.tables.table import number
 from published.runs import Published
 
@@ -151,7 +150,7 @@ def _total(run: Published, seed: int, method: str) -> float:
 
 def total_seconds(run: Published, method: str) -> float:
     """Mean seconds of a method, all tasks together."""
-    value: Spread | None = summed_seconds(run.results, method, "total")
+    value: Spread | None = run.results.summed_seconds(method, "total")
     return float("nan") if value is None else value.mean
 
 
@@ -173,7 +172,7 @@ def ablation_change(run: Published, name: str, setting: Any) -> Estimate:
 
 def settings_of(run: Published, name: str) -> list[Any]:
     """The settings of an ablation."""
-    return list(ablation_values(run.results, name, "average_ece"))
+    return list(run.results.ablation_values(name, "average_ece"))
 
 
 def mean_of(run: Published, method: str, read: Callable[[Score], float]) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, GRID, INK, PAPER, VERMILION, new_figure
 from equable.reports.results import Spread
-from equable.reports.tables.main import AT_BOUND, AVERAGE_ECE, MAX_DELTA, bound_note
+from equable.reports.tables.main import AT_BOUND, METRICS, bound_note
 from equable.reports.tables.table import Cell, Row, Section, cell, mark_best, number
 from published.blocks import grid, lines
 from published.runs import Published
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+AVERAGE_ECE = METRICS["average_ece"]
+MAX_DELTA = METRICS["max_delta_ece"]
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
 SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc")

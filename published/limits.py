@@ -10,7 +10,6 @@ import numpy as np
 from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, INK, MUTED, look, new_figure
 from equable.reports.results import Spread, spread
-from equable.reports.tables.arrivals import arrival_value
 from equable.reports.tables.table import Column, cell, number
 from published.blocks import figure, grid, lines
 from published.extras import DRAWS, ROWS_A_CLASS
@@ -154,7 +153,7 @@ def draw_correct(runs: Runs) -> Figure | None:
 def mixed_table(run: Published) -> str:
     """ECE of RC, DATS and ARC for batches of one task and of shuffled tasks."""
     rows = [
-        [name, *(cell(PERCENT, arrival_value(run.results, m, way, e)).text for e in ECES for m in COMPARED)]
+        [name, *(cell(PERCENT, run.results.arrival_value(m, way, e)).text for e in ECES for m in COMPARED)]
         for way, name in zip(MIXED, MIXED_NAMES, strict=True)
     ]
     return grid(["Batches", *(f"{n}, {what} (%)" for what in ECES.values() for n in COMPARED.values())], rows)
@@ -165,7 +164,7 @@ def draw_mixed(runs: Runs) -> Figure:
     drawn, panels = new_figure(1.6 * len(runs) + 0.7, rows=len(runs), sharex=True)
     for axes, run in zip(panels, runs, strict=True):
         for method, label in COMPARED.items():
-            values = [arrival_value(run.results, method, way) for way in MIXED]
+            values = [run.results.arrival_value(method, way) for way in MIXED]
             axes.plot(
                 range(len(MIXED)),
                 [100 * v.mean for v in values if v],
@@ -280,7 +279,7 @@ def mixed_alt_text(runs: Runs) -> str:
     """Alt text: average ECE in shuffled batches of 32."""
     parts = []
     for run in runs:
-        found = {label: arrival_value(run.results, m, ("mixed", 32)) for m, label in COMPARED.items()}
+        found = {label: run.results.arrival_value(m, ("mixed", 32)) for m, label in COMPARED.items()}
         values = ", ".join(f"{label} {number(100 * v.mean, 1)} %" for label, v in found.items() if v)
         parts.append(f"{run.title}: {values}")
     return f"Average ECE in shuffled batches of 32. {'; '.join(parts)}."
@@ -294,7 +293,7 @@ def limits_data(run: Published) -> dict[str, Any]:
             m: [_pair(correct_values(run, m, side, "last_temperature")) for side in ("before", "after")]
             for m in SIDES
         },
-        "mixed": {m: [_pair(arrival_value(run.results, m, way)) for way in MIXED] for m in COMPARED},
+        "mixed": {m: [_pair(run.results.arrival_value(m, way)) for way in MIXED] for m in COMPARED},
         "distances": [[x.tolist() for x in distance_values([run], w)] for w in ("distance", "temperature")],
     }
 

@@ -7,29 +7,24 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from equable.reports.figures import Plot, build_plots
-from equable.reports.figures.curves import mean_referral, pooled_reliability
-from equable.reports.figures.tasks import temperatures_by_method, worst_changes
-from equable.reports.remarks import arrival_words, referral_words
+from equable.reports.figures.reliability import mean_referral, pooled_reliability
 from equable.reports.results import Results, Spread
-from equable.reports.sentences import summarise
-from equable.reports.tables import build_tables
-from equable.reports.tables.arrivals import arrival_value, arrivals, arriving_methods
-from equable.reports.tables.costs import (
-    PARTS,
-    ablation_methods,
-    ablation_names,
+from equable.reports.sentences import (
     ablation_title,
-    ablation_values,
+    arrival_sentences,
+    referral_sentences,
     setting_name,
-    summed_seconds,
+    summarise,
 )
+from equable.reports.tables import build_tables
+from equable.reports.tables.runtime import PARTS
 from published.blocks import beside_the_paper, figure, lines, runtime, untitled, words
 from published.evidence import POINTS, Evidence, ablation_change, settings_of
 from published.runs import TCIL_REFITTED, Published
 
 FIGURES = (
     *("worst_change", "confidence", "ideal_temperature", "learned_temperature"),
-    *("regimes", "referral"),
+    *("arrivals", "referral"),
 )
 RELIABILITY = ("dats", "arc")
 STEADY = ("uncalibrated", "rc", "tcil", "dats", "arc")
@@ -73,15 +68,15 @@ def run_page(run: Published) -> str:
         drawn("confidence", "ideal_temperature", "learned_temperature"),
         "## Task by task",
         drawn("worst_change"),
-        shown("tasks", "task_changes"),
+        shown("tasks"),
         "## Reliability",
         drawn(*(f"reliability_{method}" for method in RELIABILITY)),
         "## How rows arrive",
-        " ".join(arrival_words(run.results)),
-        drawn("regimes"),
+        " ".join(arrival_sentences(run.results)),
+        drawn("arrivals"),
         shown("arrivals"),
         "## Referral",
-        " ".join(referral_words(run.results)),
+        " ".join(referral_sentences(run.results)),
         drawn("referral"),
         shown("referral"),
         "## ARC's estimates",
@@ -100,7 +95,7 @@ def run_page(run: Published) -> str:
 def _ablation_intervals(run: Published) -> str:
     """Change of each setting against DATS with the settings of the run, with intervals."""
     rows = []
-    for name in ablation_names(run.results):
+    for name in run.results.ablation_names:
         for setting in settings_of(run, name):
             change = ablation_change(run, name, setting)
             none = max(abs(change.low), abs(change.high)) < 1e-9
@@ -158,11 +153,11 @@ def figure_data(run: Published) -> dict[str, Any]:
     tasks = range(results.last_task + 1)
     return {
         "seeds": list(results.seeds),
-        "worst_change": {label: _pair(value) for label, value in worst_changes(results).items()},
+        "worst_change": {label: _pair(value) for label, value in results.worst_changes().items()},
         "ece_by_task": {m: [_pair(results.of_task(m, "ece", t)) for t in tasks] for m in results.methods},
         "accuracy": [_pair(results.of_task("uncalibrated", "accuracy", t)) for t in tasks],
         "confidence": {m: results.listed(m, lambda s: s.confidence).tolist() for m in results.methods},
-        "temperature": {m: v.tolist() for m, v in temperatures_by_method(results).items()},
+        "temperature": {m: v.tolist() for m, v in results.temperatures_by_method().items()},
         "single_temperature": results.listed("oracle_single", lambda s: s.temperatures).tolist(),
         "reliability": {
             m: [[part.tolist() for part in pooled_reliability(results.at(m), t)] for t in tasks]
@@ -171,13 +166,13 @@ def figure_data(run: Published) -> dict[str, Any]:
         "referral": {
             m: [mean_referral(results.at(m), i).tolist() for i in (*tasks, -1)] for m in DRAWN_REFERRAL
         },
-        "regimes": {
-            m: {f"{r} {b}": _pair(arrival_value(results, m, (r, b))) for r, b in arrivals(results)}
-            for m in arriving_methods(results)
+        "arrivals": {
+            m: {f"{r} {b}": _pair(results.arrival_value(m, (r, b))) for r, b in results.arrivals_measured}
+            for m in results.arriving_methods
         },
-        "ablations": {name: _ablation(results, name) for name in ablation_names(results)},
+        "ablations": {name: _ablation(results, name) for name in results.ablation_names},
         "runtime": {
-            m: {part: _pair(summed_seconds(results, m, part)) for part in PARTS} for m in results.ranked
+            m: {part: _pair(results.summed_seconds(m, part)) for part in PARTS} for m in results.ranked
         },
         "extras": list(run.extras),
     }
@@ -186,10 +181,9 @@ def figure_data(run: Published) -> dict[str, Any]:
 def _ablation(results: Results, name: str) -> dict[str, Any]:
     return {
         method: {
-            setting_name(s): _pair(v)
-            for s, v in ablation_values(results, name, "average_ece", method).items()
+            setting_name(s): _pair(v) for s, v in results.ablation_values(name, "average_ece", method).items()
         }
-        for method in ablation_methods(results, name)
+        for method in results.ablation_methods(name)
     }
 
 

@@ -33,7 +33,7 @@ from equable.benchmark.task_outputs import load_step
 from equable.errors import ConfigError, ConvergenceWarning, InputError
 from equable.files import read_json, read_sealed, sha256_of, write_json, write_sealed, write_text
 from equable.outputs import Outputs
-from equable.reports.tables.costs import PARTS
+from equable.reports.tables.runtime import PARTS
 from equable.scenarios import ValidationSet
 
 RESULTS = Path(__file__).parents[1] / "results"

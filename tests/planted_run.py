@@ -196,20 +196,22 @@ ARRIVALS = {
     ("mixed", 8): {"dats": 0.12, "arc": 0.11},
     ("drift", 1): {"dats": 0.13, "arc": 0.09},
     ("drift", 8): {"dats": 0.10, "arc": 0.08},
+    ("pure", 32): {"dats": 0.075, "arc": 0.055},
+    ("mixed", 32): {"dats": 0.115, "arc": 0.105},
     ("stream", 8): {"dats": 0.08, "arc": 0.07},
 }
 STEADY = {"uncalibrated": 0.4, "rc": 0.10, "tcil": 0.105}
 
 
-def plant_regimes(
+def plant_arrivals(
     folder: Path, *, seeds: tuple[int, ...] = (0, 1), outputs: str = "0" * 64, half_width: float | None = 0.01
 ) -> None:
-    """Regimes of a run: seed s has 0.02·s more; pooled ECE is half the average, NLL ten times it."""
+    """Arrivals of a run: seed s has 0.02·s more; pooled ECE is half the average, NLL ten times it."""
     for seed in seeds:
         records = [
-            _arrival(regime, batch, method, seed, value + 0.02 * seed, half_width)
-            for (regime, batch), values in ARRIVALS.items()
-            for method, value in {**STEADY, **values, "arc_plain": values["arc"] - 0.001}.items()
+            _arrival(arrival, batch, method, seed, value + 0.02 * seed, half_width)
+            for (arrival, batch), values in ARRIVALS.items()
+            for method, value in {**STEADY, **values, "dats_no_prior": values["arc"] - 0.001}.items()
         ]
         write_sealed(
             folder / "arrivals" / f"seed-{seed}.json", {"schema": 1, "outputs": outputs, "records": records}
@@ -217,26 +219,31 @@ def plant_regimes(
 
 
 def _arrival(
-    regime: str, batch: int, method: str, seed: int, value: float, half_width: float | None
+    arrival: str, batch: int, method: str, seed: int, value: float, half_width: float | None
 ) -> dict[str, Any]:
-    measures = {"average_ece": value, "pooled_ece": value / 2, "nll": 10 * value}
+    measures = {
+        "accuracy": 0.7,
+        "nll": 10 * value,
+        "average_ece": value,
+        "pooled_accuracy": 0.6,
+        "pooled_nll": 5 * value,
+        "pooled_ece": value / 2,
+    }
     ends = {} if half_width is None else {k: [v - half_width, v + half_width] for k, v in measures.items()}
-    return {"arrival": regime, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
+    return {"arrival": arrival, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
 
 
-def plant_beliefs(folder: Path, *, guarded: tuple[bool, ...] = (False, True, False)) -> None:
-    """What ARC and guarded ARC believed after the last task, written into their scores of a planted run."""
-    for path in folder.glob(f"scores/seed-*_task-{len(guarded) - 1}_arc*.json"):
+def plant_beliefs(folder: Path, n_tasks: int = 3) -> None:
+    """ARC's estimates after the last task, written into its scores of a planted run."""
+    for path in folder.glob(f"scores/seed-*_task-{n_tasks - 1}_arc.json"):
         score = Score.load(path)
         batches = [
             {
                 "task": task,
                 "temperature": 2.0 + task + score.seed,
-                "slope": -0.25,
                 "effective_rows": 40.0 + 10 * task,
-                "guarded": acted and score.method == "arc_guard",
                 "own_classes": 0.9,
             }
-            for task, acted in enumerate(guarded)
+            for task in range(n_tasks)
         ]
         replace(score, facts={"batches": batches}).save(path)

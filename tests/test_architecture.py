@@ -17,6 +17,19 @@ PACKAGE = ROOT / "src" / "equable"
 FOUNDATION = ("errors", "arrays", "files", "outputs")
 SIBLINGS = ("calibrators", "metrics", "datasets", "scenarios")
 
+# group inside reports → the groups it may import
+REPORT_GROUPS: dict[str, tuple[str, ...]] = {
+    "distinct_names": (),
+    "results": ("distinct_names",),
+    "paper": (),
+    "sentences": ("results", "paper"),
+    "alt_texts": ("results", "paper", "sentences"),
+    "tables": ("results", "paper", "sentences"),
+    "figures": ("results", "paper", "sentences", "alt_texts"),
+    "page_sections": ("results", "sentences", "tables", "figures"),
+    "page": ("results", "tables", "figures", "page_sections"),
+    "report": ("results", "tables", "figures", "page"),
+}
 # part of the package → the other parts it may import; the first pattern that fits a module counts
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
@@ -32,8 +45,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training": (*FOUNDATION, *SIBLINGS, "training.settings", "training.learners"),
     "benchmark.train*": (*FOUNDATION, *SIBLINGS, "training", "training.settings", "benchmark"),
     "benchmark": (*FOUNDATION, *SIBLINGS, "training.settings", "benchmark.train*"),
-    "reports": (*FOUNDATION, *SIBLINGS, "training.settings", "benchmark"),
-    "deploy": (*FOUNDATION, *SIBLINGS, "benchmark", "reports"),
+    **{
+        f"reports.{name}": (
+            *(*FOUNDATION, *SIBLINGS, "training.settings", "benchmark"),
+            *(f"reports.{group}" for group in groups),
+        )
+        for name, groups in REPORT_GROUPS.items()
+    },
+    "reports": (),
+    "deploy": (*FOUNDATION, *SIBLINGS, "benchmark", *(f"reports.{name}" for name in REPORT_GROUPS)),
     "integrations": (*FOUNDATION, "calibrators", "metrics"),
     "cli": (
         *FOUNDATION,
@@ -42,7 +62,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "training.settings",
         "benchmark.train*",
         "benchmark",
-        "reports",
+        *(f"reports.{name}" for name in REPORT_GROUPS),
         "deploy",
         "integrations",
     ),
@@ -101,8 +121,8 @@ def imports(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 yield Import("." * node.level, node.lineno, lazy)
-            elif node.module == "equable":
-                yield from (Import(f"equable.{alias.name}", node.lineno, lazy) for alias in node.names)
+            elif node.module in ("equable", "equable.reports"):
+                yield from (Import(f"{node.module}.{alias.name}", node.lineno, lazy) for alias in node.names)
             else:
                 yield Import(str(node.module), node.lineno, lazy)
         elif isinstance(node, ast.Call) and (name := called_import(node)):
@@ -241,6 +261,9 @@ PLANTED = [
     ("benchmark.score", "def f():\n    from equable.training import train_scenario", "benchmark may import"),
     ("benchmark.run", "def f():\n    from equable.reports import report", "benchmark may import"),
     ("benchmark.score", "import torch", "only .*training.* may"),
+    ("reports.results.load", "from equable.reports.sentences import summarise", "results may import"),
+    ("reports.figures.bars", "from equable.reports.tables.main import METRICS", "figures may import"),
+    ("reports.tables.main", "from equable.reports import figures", "tables may import"),
     ("benchmark.score", "def f():\n    import torch.nn", "only .*training.* may"),
     ("integrations.torch", "from equable.training import train_scenario", "integrations may import"),
     ("training.scenario_training", "from equable.benchmark import run_folder", "training may import"),

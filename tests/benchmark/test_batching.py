@@ -13,7 +13,7 @@ from equable.benchmark.batching import (
     measured_methods,
 )
 from equable.benchmark.run_folder import outputs_digest
-from equable.benchmark.task_outputs import Step
+from equable.benchmark.task_outputs import Step, load_step
 from equable.files import read_json, read_sealed, write_json, write_sealed
 from equable.outputs import Outputs
 from planted import make_incremental
@@ -73,7 +73,7 @@ def test_every_method_in_every_arrival():
 
 def test_a_run_holds_arrivals_of_its_outputs(tiny_run):
     value = read_json(tiny_run.arrivals / "seed-0.json")
-    assert (value["schema"], value["outputs"]) == (1, outputs_digest(tiny_run.task(0, 2)))
+    assert (value["schema"], value["outputs"]) == (2, outputs_digest(tiny_run.task(0, 2)))
     assert {record["method"] for record in value["records"]} == set(measured_methods())
     assert len(value["records"]) == 14 * len(measured_methods())
     # the paper's protocol is what the scores hold
@@ -82,6 +82,9 @@ def test_a_run_holds_arrivals_of_its_outputs(tiny_run):
     for name in ("average_ece", "pooled_ece", "nll"):
         assert pure[name] == pytest.approx(scored[name], abs=1e-12)
         assert pure["intervals"][name] == pytest.approx(scored["intervals"][name], abs=1e-12)
+    assert pure["accuracy"] == pytest.approx(scored["accuracy"])
+    rows = load_step(tiny_run.task(0, 2)).test
+    assert pure["pooled_accuracy"] == pytest.approx((rows.logits.argmax(axis=1) == rows.labels).mean())
 
 
 def test_finished_arrivals_are_never_measured_again(tiny_run, monkeypatch):

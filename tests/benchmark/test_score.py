@@ -227,6 +227,9 @@ def test_a_method_that_changes_decisions_is_refused(rows):
 
     with pytest.raises(InputError, match=SHUFFLED):
         score_method(rows, "shuffled", Method("Shuffled", "none", Shuffled))
+    Shuffled.keeps_prediction = False  # as methods do that correct the predicted class
+    found = score_method(rows, "shuffled", Method("Shuffled", "none", Shuffled)).comparison
+    assert found["accuracy"] != found["accuracy_before"]
 
 
 def test_a_task_without_rows_is_counted_from_1():

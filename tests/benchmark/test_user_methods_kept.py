@@ -10,7 +10,6 @@ from equable.benchmark.batching import measure_arrivals
 from equable.benchmark.run import run
 from equable.benchmark.user_methods import read_methods
 from equable.reports.results import load_results
-from equable.reports.tables.arrivals import arriving_methods
 
 CODE = """
 import numpy as np
@@ -116,7 +115,7 @@ def test_it_is_removed_as_the_page_says(tiny_run, file):
 
     def shown():
         results = load_results(tiny_run.path)
-        return "binned" in results.methods, "binned" in results.own, "binned" in arriving_methods(results)
+        return "binned" in results.methods, "binned" in results.own, "binned" in results.arriving_methods
 
     assert call("score", tiny_run.path, "--jobs", "1", "--method", f"binned={file}:Half").exit_code == 0
     measure_arrivals(tiny_run, progress=False)

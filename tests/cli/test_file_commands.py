@@ -105,8 +105,9 @@ def test_calibrate_needs_what_the_method_needs(written, tmp_path):
 # apply ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["ts", "ets", "dats", "arc"])
-@pytest.mark.parametrize("groups", [None, "all", "tasks", "1", "50"])
+@pytest.mark.parametrize(
+    ("method", "groups"), [("ts", None), ("ets", "all"), ("dats", "tasks"), ("dats", "50"), ("arc", "1")]
+)
 def test_apply_is_predict_proba_in_the_same_order(source, served_outputs, tmp_path, method, groups):
     option = () if groups is None else ("--groups", groups)
     done = call(

@@ -13,18 +13,19 @@ import pytest
 from scipy.optimize import minimize
 
 from equable.benchmark.methods import METHODS
-from equable.reports.figures import build_plots, render, tasks, worst_plot
-from equable.reports.figures.curves import mean_referral, pooled_reliability
+from equable.reports.figures import build_plots, render, worst_plot
 from equable.reports.figures.labels import spread_out
-from equable.reports.figures.panels import SPARE
+from equable.reports.figures.reliability import mean_referral, pooled_reliability
 from equable.reports.figures.style import (
     DARK,
     LOOKS,
     OTHER_LOOK,
     PAPER,
+    distinct_looks,
     drawing,
     new_figure,
     temperature_axis,
+    to_svg,
 )
 from equable.reports.figures.tasks import draw_learned_temperature, draw_worst
 from equable.reports.results import load_results
@@ -39,7 +40,6 @@ NAMES = {
     "reliability_rc",
     "referral",
     "ablation_coverage",
-    "ablation_choices",
     "runtime",
 }
 
@@ -75,7 +75,7 @@ def test_png_too(run):
     assert png == render(plot, "png")
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("name", ["worst_change", "learned_temperature", "referral", "runtime"])
 def test_svg_is_well_formed_text_that_adapts_to_the_dark(drawn, name):
     text = drawn[name].decode()
     root = ElementTree.fromstring(text)
@@ -84,7 +84,7 @@ def test_svg_is_well_formed_text_that_adapts_to_the_dark(drawn, name):
     assert "prefers-color-scheme:dark" in text
     assert "<dc:date>" not in text
     # A colour outside the palette would not be exchanged in the dark.
-    body = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    body = re.sub(r"<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
     assert set(re.findall(r"#[0-9a-f]{6}\b", body)) <= set(DARK)
 
 
@@ -146,6 +146,18 @@ def test_referral_is_interpolated_and_averaged():
     assert np.all(np.diff(error) >= 0)
 
 
+def test_ids_and_alt_text_of_a_figure_are_its_own():
+    with drawing():
+        figure, (axes,) = new_figure(2)
+        axes.plot([1, 2], [3, 4], marker="o")
+        one, two = (to_svg(figure, name, 'Says "1 < 2".').decode() for name in ("one", "two"))
+    assert ElementTree.fromstring(one).get("aria-label") == 'Says "1 < 2".'
+    ids = [set(re.findall(r' id="([^"]+)"', text)) for text in (one, two)]
+    assert ids[0].isdisjoint(ids[1])
+    assert set(re.findall(r"#(one-[\w.]+)", one)) <= ids[0]
+    assert "url(#one-" in one
+
+
 # Looks ----------------------------------------------------------------------------------------------
 
 RANKED = [name for name, method in METHODS.items() if not (method.variant or method.bound)]
@@ -157,6 +169,13 @@ def test_no_two_methods_share_a_colour_or_a_marker(part):
     assert set(RANKED + ORACLES) <= set(LOOKS)
     found = [getattr(look, part) for look in (*LOOKS.values(), OTHER_LOOK)]
     assert len(set(found)) == len(found)
+
+
+def test_methods_without_a_look_get_distinct_ones():
+    looks = distinct_looks(["uncalibrated", "dats", "dats", "dats", "arc", "mine", "mine"])
+    assert len(set(looks)) == 7
+    assert len({look.color for look in looks}) == 7
+    assert len(distinct_looks(["mine"] * 50)) == 50
 
 
 def linear_light(color):
@@ -177,7 +196,7 @@ def test_contrast_is_that_of_wcag():
 
 
 def test_lines_are_seen_on_both_grounds():
-    for look in (*LOOKS.values(), OTHER_LOOK, *SPARE):
+    for look in (*LOOKS.values(), OTHER_LOOK):
         assert contrast(look.color, PAPER) >= 3, look
         assert contrast(DARK[look.color], DARK[PAPER]) >= 3, look
 
@@ -206,7 +225,7 @@ def test_colours_of_one_figure_are_told_apart(kind, ground):
     assert apart.min() >= (0.08 if kind == "normal" else 0.04)
 
 
-@pytest.mark.parametrize("low", [0.06, 0.11, 0.21, 0.51, 1.01, 2.01, 7.0])
+@pytest.mark.parametrize("low", [0.06, 0.51, 7.0])
 def test_temperatures_far_apart_stand_on_a_logarithm_with_ticks(low):
     with drawing():
         for factor, scale in ((4.9, "linear"), (5.1, "log")):
@@ -232,7 +251,7 @@ def test_labels_that_are_close_move_alike():
     assert spread_out([0.1, 1.0, 1.0], 0.2) == pytest.approx([0.1, 0.8, 1.0])  # none above
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_labels_keep_their_order_and_distance_and_move_least(seed):
     rng = np.random.default_rng(seed)
     n = rng.integers(2, 15)
@@ -252,13 +271,12 @@ def test_labels_keep_their_order_and_distance_and_move_least(seed):
     assert placed == pytest.approx(moved.x, abs=1e-4)
 
 
-@pytest.mark.parametrize("count", [2, 10, 14, 22])
-@pytest.mark.parametrize("spread", [0.0, 0.02, 1.0, 5.0])
+@pytest.mark.parametrize(("count", "spread"), [(2, 0.0), (10, 1.0), (14, 0.02), (22, 5.0)])
 def test_no_leader_line_crosses_a_name_or_another(run, monkeypatch, count, spread):
     rng = np.random.default_rng(count)
     names = [*LOOKS, *(f"a method of my own, {i}" for i in range(6))][1 : count + 1]
     planted = {name: np.exp(spread * rng.random((1, run.last_task + 1))) for name in names}
-    monkeypatch.setattr(tasks, "temperatures_by_method", lambda _: planted)
+    monkeypatch.setattr(type(run), "temperatures_by_method", lambda _: planted)
     with drawing():
         figure = draw_learned_temperature(run)
         figure.draw_without_rendering()

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 import pytest
 
 from equable.errors import FileFormatError, InputError
-from equable.reports.page import page_figure
 from equable.reports.report import write_report
 from planted_run import make_run, make_score
 
@@ -110,7 +109,7 @@ def test_page_says_the_summary_settings_and_commands(folder):
 
 def test_figures_have_words(folder):
     svgs = [values for tag, values in read(folder / "report.html").tags if tag == "svg"]
-    assert len(svgs) == 10
+    assert len(svgs) == 9
     assert all(values["role"] == "img" and len(values["aria-label"]) > 30 for values in svgs)
 
 
@@ -146,7 +145,6 @@ def test_new_scores_make_a_new_report_and_old_files_go(tmp_path, blank_figures):
     (folder / "ablations" / "weights.json").unlink()
     assert write_report([folder]).read_bytes() != before
     assert not (folder / "tables" / "ablation_weights.md").exists()
-    assert not (folder / "figures" / "ablation_choices.svg").exists()
     assert (folder / "tables" / "mine.md").read_text() == "kept"
 
 
@@ -169,12 +167,3 @@ def test_refusals(folder, tmp_path):
         write_report([folder, folder])
     with pytest.raises(FileFormatError, match="must hold scores"):
         write_report([tmp_path])
-
-
-def test_ids_of_a_figure_are_made_its_own():
-    svg = b'<?xml version="1.0"?><svg width="1pt" viewBox="0 0 1 1"><g id="a" clip-path="url(#b)"/></svg>'
-    text = str(page_figure("one", svg, "Caption.", 'Says "1 < 2".').svg)
-    assert 'id="one-a"' in text
-    assert "url(#one-b)" in text
-    assert "Says &#34;1 &lt; 2&#34;." in text
-    assert "width" not in text

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from equable.reports.report import write_report
-from planted_run import make_run, plant_regimes
+from planted_run import make_run, plant_arrivals
 
 pytestmark = pytest.mark.browser
 
@@ -54,7 +54,7 @@ def pages(made_once):
 def write_pages(root):
     name = "A-data-set-whose-name-is-much-too-long-and-has-no-space-to-break-it-anywhere"
     one = make_run(root / "one", name=name, paper="cifar10", tasks=5, seeds=(0,))
-    plant_regimes(one, seeds=(0,))
+    plant_arrivals(one, seeds=(0,))
     two = make_run(root / "two", name="Two", tasks=2, seeds=(0,))
     write_report([one])
     write_report([one, two], root / "both")

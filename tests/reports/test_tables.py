@@ -13,11 +13,10 @@ from rich.console import Console
 
 from equable.benchmark.score_record import Score
 from equable.errors import FileFormatError
-from equable.reports.results import Spread, load_results
+from equable.reports.results import Spread, give_distinct_names, load_results, number
 from equable.reports.tables import build_tables, comparison_table, scores_csv, terminal_table
-from equable.reports.tables.comparison import named_apart
 from equable.reports.tables.render import csv_text, latex, markdown
-from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, number, percent
+from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, percent
 from planted_run import make_run, make_score
 
 
@@ -46,6 +45,46 @@ def test_main_table_holds_mean_and_population_std_of_the_last_task(run):
     assert (last.text, worst.text) == ("−2.00 ± 0.00", "−2.00 ± 0.00")
     assert rows["RC"][3].text == "+8.00 ± 0.00"
     assert [c.text for c in rows["Uncalibrated"][3:]] == ["–", "–"]
+
+
+def test_a_method_that_changes_predictions_has_its_own_accuracy(tmp_path):
+    folder = make_run(tmp_path)
+    for path in folder.glob("scores/*_task-2_rc.json"):
+        score = Score.load(path)
+        score.comparison["accuracy"] += 0.1
+        score.comparison["tasks"][2]["accuracy"] += 0.3
+        score.save(path)
+    run = load_results(folder)
+    rows = rows_of(table_of(run, "main"))
+    assert rows["RC"][0].text == "75.00 ± 0.00"
+    assert [label for label, cells in rows.items() if cells[0].best] == ["RC"]
+    *_, last, everything = table_of(run, "tasks").sections
+    assert last.title == "Task 3 (1,002 rows)"
+    accuracy = {row.label: row.cells[0].text for row in last.rows}
+    assert (accuracy["RC"], accuracy["DATS"]) == ("100.00 ± 0.00", "70.00 ± 0.00")
+    pooled = (1000 * 60 + 1001 * 65 + 1002 * 100) / 3003
+    assert {row.label: row.cells[0].value for row in everything.rows}["RC"] == pytest.approx(pooled)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(terminal_table(run))
+    assert "75.0 ± 0.0*" in console.export_text().replace("\u00a0", " ")
+
+
+def test_table_by_task_holds_each_task_and_all_rows(run):
+    sections = table_of(run, "tasks").sections
+    assert [s.title for s in sections] == [
+        *("Task 1 (1,000 rows)", "Task 2 (1,001 rows)", "Task 3 (1,002 rows)", "All rows (3,003 rows)"),
+    ]
+    keys = [column.key for column in table_of(run, "tasks").columns]
+    first, last = (
+        {row.label: dict(zip(keys, row.cells, strict=True)) for row in sections[i].rows} for i in (0, 2)
+    )
+    assert first["RC"]["ece"].text == "10.50 ± 0.50"
+    assert last["RC"]["delta_ece"].text == "+8.0 [+7.0, +9.0]"
+    assert last["RC"]["accepted"].text == "30.0 ± 0.0"
+    assert last["DATS"]["temperature"].text == "1.10 ± 0.00"
+    assert first["Noise floor"]["ece"].text == "3.00 ± 0.00"
+    assert first["DATS"]["ece"].best
+    assert not first["Temperature per task"]["ece"].best  # a bound
 
 
 def test_best_is_marked_among_ranked_methods_alone(run):
@@ -155,7 +194,7 @@ def test_a_temperature_at_a_bound_is_marked_wherever_its_method_stands(tmp_path)
         table = table_of(run, name)
         assert "RC ‡" in rows_of(table), name
         assert "DATS" in rows_of(table)
-        assert note in table.sections[0].note
+        assert note in (*table.notes, table.sections[0].note)
     row = next(row for row in table_of(run, "main").sections[0].rows if row.label == "RC ‡")
     assert row.note == "a temperature at its bound in 1 of 2 seeds"
     assert note in terminal_table(run).caption.plain
@@ -287,8 +326,8 @@ def test_terminal_table_fits_eighty_columns(tmp_path):
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(terminal_table(folder))
     text = console.export_text().replace("\u00a0", " ")
-    assert "6.83 ± 0.50*" in text
-    assert "Accuracy 65.00 ± 0.00 %" in text
+    assert "6.8 ± 0.5*" in text
+    assert "65.0 ± 0.0" in text
     assert "Noise floor" in text
 
 
@@ -301,21 +340,21 @@ def test_comparison_of_two_backbones(tmp_path):
     ]
     table = comparison_table(runs)
     labels = [column.heading for column in table.columns]
-    assert table.groups == [("CIFAR10, SlimResNet18", 4), ("CIFAR10, ResNet32", 4)]
-    assert r"\multicolumn{4}{c}{CIFAR10, SlimResNet18} & \multicolumn{4}{c}{CIFAR10, ResNet32}" in latex(
+    assert table.groups == [("CIFAR10, SlimResNet18", 5), ("CIFAR10, ResNet32", 5)]
+    assert r"\multicolumn{5}{c}{CIFAR10, SlimResNet18} & \multicolumn{5}{c}{CIFAR10, ResNet32}" in latex(
         table
     )
-    assert r"\cmidrule(lr){2-5} \cmidrule(lr){6-9}" in latex(table)
-    assert labels[0] == "CIFAR10, SlimResNet18: NLL"
+    assert r"\cmidrule(lr){2-6} \cmidrule(lr){7-11}" in latex(table)
+    assert labels[0] == "CIFAR10, SlimResNet18: Accuracy (%)"
     assert labels[-1] == "CIFAR10, ResNet32: maxΔECE (points)"
     rows = rows_of(table)
-    assert rows["DATS"][1].best
-    assert not rows["DATS"][5].best
+    assert rows["DATS"][2].best
+    assert not rows["DATS"][7].best
 
 
 def test_runs_of_one_folder_name_are_told_apart(tmp_path):
     folders = [make_run(tmp_path / name, name="CIFAR10") for name in ("a/x", "b/x", "c/y")]
-    runs = named_apart([load_results(folder) for folder in folders], folders)
+    runs = give_distinct_names([load_results(folder) for folder in folders], folders)
     lines = list(csv.DictReader(io.StringIO(scores_csv(*runs))))
     assert list(dict.fromkeys(line["run"] for line in lines)) == ["a/x", "b/x", "y"]
     headings = [name for name, _ in comparison_table(runs).groups]

@@ -3,9 +3,10 @@
 ``arrivals/seed-<s>.json`` holds one record for each (arrival, batch, method) and the SHA-256 of the outputs.
 A valid file of the same outputs and settings is never made again::
 
-    {"schema": 1, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
-        {"arrival": "mixed", "batch": 32, "method": "arc", "seed": 0, "average_ece": …, "pooled_ece": …,
-         "nll": …, "intervals": {"average_ece": [low, high], …}}, …]}
+    {"schema": 2, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
+        {"arrival": "mixed", "batch": 32, "method": "arc", "seed": 0, "accuracy": …, "nll": …,
+         "average_ece": …, "pooled_accuracy": …, "pooled_nll": …, "pooled_ece": …,
+         "intervals": {"average_ece": [low, high], …}}, …]}
 
 ==========  ==========================================================================================
 arrival     a batch holds
@@ -48,12 +49,12 @@ from equable.metrics import TaskComparison, compare_tasks
 
 Record = dict[str, Any]
 
-SCHEMA = 1
+SCHEMA = 2
 BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
 STREAM_ROWS = 8
 STREAM_WINDOW = 256
-MEASURES = ("average_ece", "pooled_ece", "nll")
+MEASURES = ("accuracy", "nll", "average_ece", "pooled_accuracy", "pooled_nll", "pooled_ece")
 #: Overlap of neighbouring tasks in the drifting stream, in tasks.
 DRIFT_OVERLAP = 0.5
 
@@ -183,7 +184,13 @@ def _measure_arrivals(
 
 def _measures(comparison: TaskComparison) -> Record:
     intervals = {name: list(comparison.intervals[name]) for name in MEASURES if name in comparison.intervals}
-    return {**{name: float(getattr(comparison, name)) for name in MEASURES}, "intervals": intervals}
+    counts = [task.count for task in comparison.tasks]
+    pooled = {
+        "pooled_accuracy": float(np.average([task.accuracy for task in comparison.tasks], weights=counts)),
+        "pooled_nll": float(np.average([task.nll for task in comparison.tasks], weights=counts)),
+    }
+    values = {name: pooled[name] if name in pooled else getattr(comparison, name) for name in MEASURES}
+    return {**{name: float(value) for name, value in values.items()}, "intervals": intervals}
 
 
 def batches_of(tasks: IntArray, seed: int) -> dict[tuple[str, int], IntArray]:

@@ -13,25 +13,15 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray
 from equable.benchmark.methods import Method
 from equable.benchmark.score_record import Score
+from equable.benchmark.score_rows import score_rows
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, tasks_of
 from equable.calibrators import ARC, Calibrator, Uncalibrated
 from equable.calibrators.newton import is_at_bound
 from equable.calibrators.row_blocks import softmax
 from equable.errors import InputError, UnsupportedError
-from equable.metrics import (
-    RiskCoverage,
-    TaskComparison,
-    compare_tasks,
-    expected_calibration_error,
-    reliability_curve,
-    risk_coverage,
-)
+from equable.metrics import TaskComparison, compare_tasks
 
-#: Shares of accepted rows at which referral curves are stored.
-SHARES = np.linspace(0.01, 1.0, 100)
-#: Error that referral tolerates among accepted rows.
-TOLERATED_ERROR = 0.05
 LEARNT_TEMPERATURES = ("temperature_", "base_temperature_", "class_temperatures_", "temperatures_")
 EARLIER = ("buffer_earlier", "buffer_current")
 CURRENT = ("buffer_current", "current_rest")
@@ -70,10 +60,8 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     start = time.perf_counter()
     after, temperatures = calibrate_test_rows(calibrator, test)
     apply_seconds = time.perf_counter() - start
-    comparison = _compare(test, name, after)
+    comparison = _compare(test, name, after, getattr(calibrator, "keeps_prediction", True))
     by_task = _by_task(temperatures, test)
-    everything = np.arange(len(test.labels))
-    curves = [risk_coverage(test.labels[rows], after[rows]) for rows in (*test.members, everything)]
     facts = {
         **learnt_numbers(calibrator),
         **_arc_estimates(calibrator, test),
@@ -87,12 +75,8 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
         task=test.step.task,
         method=name,
         comparison=comparison.to_dict(),
-        pooled=_pooled(test, after),
+        **score_rows(test.labels, test.members, after, test.settings.n_bins),
         temperatures=by_task,
-        confidence=[float(after[rows].max(axis=1).mean()) for rows in test.members],
-        reliability=[_reliability(test, after, rows) for rows in test.members],
-        referral=[_thinned(curve) for curve in curves],
-        accepted=[_accepted(curve) for curve in curves],
         seconds={
             "forward": forward_seconds(method, calibrator, test.step.facts),
             "fit": fit_seconds,
@@ -138,7 +122,7 @@ def _fit(method: Method, test: StepTestRows) -> tuple[Calibrator, float, list[st
     return calibrator, seconds, sorted({str(warning.message) for warning in caught})
 
 
-def _compare(test: StepTestRows, name: str, after: FloatArray) -> TaskComparison:
+def _compare(test: StepTestRows, name: str, after: FloatArray, keeps_prediction: bool) -> TaskComparison:
     comparison = compare_tasks(
         test.labels,
         test.tasks,
@@ -149,20 +133,12 @@ def _compare(test: StepTestRows, name: str, after: FloatArray) -> TaskComparison
         random_state=[test.seed, test.step.task],
     )
     for task in comparison.tasks:
-        if task.accuracy != task.accuracy_before:
+        if keeps_prediction and task.accuracy != task.accuracy_before:
             raise InputError(
                 f"method {name!r} must leave accuracy as it is; "
                 f"on task {task.task + 1} it went from {task.accuracy_before:.4f} to {task.accuracy:.4f}"
             )
     return comparison
-
-
-def _pooled(test: StepTestRows, after: FloatArray) -> dict[str, float]:
-    n_bins = test.settings.n_bins
-    return {
-        strategy: expected_calibration_error(test.labels, after, n_bins=n_bins, strategy=strategy)
-        for strategy in ("uniform", "quantile")
-    }
 
 
 def _by_task(temperatures: FloatArray | None, test: StepTestRows) -> list[float | None]:
@@ -177,21 +153,6 @@ def _at_bound(calibrator: Calibrator, by_task: list[float | None]) -> bool:
         np.ravel(getattr(calibrator, name)) for name in calibrator.FITTED if name in LEARNT_TEMPERATURES
     ]
     return any(is_at_bound(t) for t in (*np.concatenate([[], *learnt]), *by_task) if t is not None)
-
-
-def _reliability(test: StepTestRows, after: FloatArray, rows: IntArray) -> dict[str, list[float | None]]:
-    curve = reliability_curve(test.labels[rows], after[rows], n_bins=test.settings.n_bins).to_dict()
-    return {name: list(curve[name]) for name in ("count", "confidence", "accuracy")}
-
-
-def _thinned(curve: RiskCoverage) -> dict[str, list[float]]:
-    """The curve where it first reaches each of `SHARES`."""
-    kept = np.unique(np.minimum(np.searchsorted(curve.coverage, SHARES - 1e-12), len(curve.coverage) - 1))
-    return {"share": curve.coverage[kept].tolist(), "error": curve.risk[kept].tolist()}
-
-
-def _accepted(curve: RiskCoverage) -> float:
-    return float(np.max(curve.coverage, where=curve.risk <= TOLERATED_ERROR, initial=0.0))
 
 
 def learnt_numbers(calibrator: Calibrator) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from equable.errors import FileFormatError
 from equable.files import read_sealed, write_sealed
 
 SCHEMA = 1
+#: The tolerated error among accepted rows, for referral.
+ACCEPTED_ERROR = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Score:
     #: (T + 1,) error among accepted rows against the share accepted, each task and last all rows pooled:
     #: {"share": [...], "error": [...]}.
     referral: list[dict[str, list[float]]]
-    #: (T + 1,) largest share that can be accepted with at most 5 % error among the accepted.
+    #: (T + 1,) largest share that can be accepted with at most `ACCEPTED_ERROR` errors among the accepted.
     accepted: list[float]
     #: {"forward": s, "fit": s, "apply": s}
     seconds: dict[str, float]

@@ -40,7 +40,7 @@ Groups = Annotated[
 
 @app.command(
     epilog="Examples: equable calibrate buffer.npz --method dats --current validation.npz "
-    "-o dats.safetensors · equable calibrate buffer.npz --method arc --set guard=true -o arc.safetensors"
+    "-o dats.safetensors · equable calibrate buffer.npz --method arc --set loss=nll -o arc.safetensors"
 )
 def calibrate(
     outputs: Outputs,
@@ -71,8 +71,7 @@ def calibrate(
 
     rc is ts fitted on the calibration buffer: the method is the same, the file differs.
     """
-    from equable.benchmark.score_method import learnt_numbers
-    from equable.deploy.files import fit_file, make_calibrator
+    from equable.deploy.fit_file import fit_file, learnt_numbers, make_calibrator
 
     _check_target(out, "-o", outputs, current)
     with _warnings_to_stderr() as messages:
@@ -116,21 +115,16 @@ def apply(
 ) -> None:
     """Write the calibrated probabilities of a file of outputs, in the same order. Labels are not needed."""
     from equable.calibrators import load
-    from equable.deploy.files import (
-        apply_calibrator,
-        group_rows,
-        load_outputs,
-        naming,
-        refuse_swapped,
-        warn_of_one_batch,
-    )
+    from equable.deploy.apply_file import apply_calibrator, group_rows, warn_of_one_batch
+    from equable.deploy.fit_file import file_in_errors, load_outputs, refuse_swapped
 
     _check_target(out, "-o", outputs, calibrator)
     refuse_swapped([calibrator], outputs, "CAL.safetensors OUTPUTS.npz")
-    fitted, rows = load(calibrator), load_outputs(outputs)
-    with naming(outputs):
+    fitted = load(calibrator)
+    rows = load_outputs(outputs)
+    with file_in_errors(outputs):
         grouping = group_rows(rows, groups)
-    with _warnings_to_stderr() as messages, naming(f"{calibrator} on {outputs}"):
+    with _warnings_to_stderr() as messages, file_in_errors(f"{calibrator} on {outputs}"):
         applied = apply_calibrator(fitted, rows, grouping)
         if groups is None:
             warn_of_one_batch(fitted, grouping)
@@ -173,49 +167,46 @@ def evaluate(
     bootstrap: Annotated[
         int,
         typer.Option(
-            "--bootstrap",
-            min=0,
-            help="Replicates behind the 95 % intervals, at least 40; 0: no intervals.",
+            "--bootstrap", min=0, help="Replicates behind the 95 % intervals, at least 40; 0: no intervals."
         ),
     ] = 1000,
     json: Json = False,
 ) -> None:
     """Evaluate saved calibrators on a file of outputs with labels, task by task if it has tasks."""
-    from equable.deploy.evaluation import evaluate_files
-    from equable.deploy.files import refuse_swapped
+    from equable.deploy.evaluate_file import evaluate_file
+    from equable.deploy.fit_file import refuse_swapped
 
     refuse_swapped(calibrators or (), outputs, "OUTPUTS.npz CAL.safetensors")
     if html is not None:
         _check_target(html, "--html", outputs, *(calibrators or ()))
     with _warnings_to_stderr() as messages:
-        found = evaluate_files(outputs, calibrators or (), groups, n_bins=bins, n_bootstrap=bootstrap)
+        found = evaluate_file(outputs, calibrators or (), groups, n_bins=bins, n_bootstrap=bootstrap)
     if html is not None:
-        from equable.deploy.evaluation_page import write_page
+        from equable.files import write_text
+        from equable.reports.page import file_page
 
-        write_page(found, html)
+        write_text(html, file_page(found.results))
     if json:
         print_json({**found.to_dict(), "page": html, "warnings": messages})
     else:
-        _print_evaluation(found)
+        _print_results(found.results)
         if html is not None:
             typer.echo(f"Open the page: {html}")
 
 
-def _print_evaluation(found: Any) -> None:
+def _print_results(results: Any) -> None:
     from rich.console import Console
 
-    from equable.deploy.evaluation_sentences import about_file, sentences_of
-    from equable.deploy.evaluation_tables import terminal_tables
-    from equable.reports.tables.render import rich_table
+    from equable.reports.sentences import accepted_sentence, summarise
+    from equable.reports.tables import terminal_tables
 
-    typer.echo(about_file(found))
-    for table in terminal_tables(found):
-        drawn = rich_table(table)
-        drawn.columns[0].no_wrap = True  # else its least width is taken from the last column
+    typer.echo(results.file.about)
+    for table in terminal_tables(results):
+        table.columns[0].no_wrap = True  # otherwise the last column loses width to it
         typer.echo()
-        Console().print(drawn)
+        Console().print(table)
     typer.echo()
-    for sentence in sentences_of(found):
+    for sentence in [*summarise(results), accepted_sentence(results)]:
         typer.echo(sentence)
 
 

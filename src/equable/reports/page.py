@@ -1,63 +1,42 @@
-"""The report page: one HTML file that holds everything it shows and loads nothing.
+"""The report page: one HTML file that contains everything it shows and loads nothing.
 
-Whatever comes from outside (titles, paths, settings) is escaped by the template; the script is allowed by
-its hash alone.
+Titles, paths and settings are escaped by the template; the script is allowed by its hash alone.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import equable
 from equable.errors import MissingExtraError
-from equable.reports.figures.style import DARK_CSS
+from equable.reports import figures
+from equable.reports.figures import DrawnFigure
+from equable.reports.page_sections import Page, run_page, runs_page
+from equable.reports.results import Results
+from equable.reports.tables import Table, build_tables
 
 if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from equable.reports.tables import Table
+
+def file_page(results: Results) -> str:
+    """The page of the results of one file of outputs."""
+    drawn = [figures.draw(plot, png=False) for plot in figures.build_plots(results)]
+    return results_page([results], build_tables(results), drawn)
 
 
-@dataclass(frozen=True)
-class PageFigure:
-    """A drawn figure, ready to stand in a page."""
-
-    svg: Markup
-    caption: str
-
-
-@dataclass(frozen=True)
-class PageSection:
-    """A heading and what stands below it, in this order; `folded` tables are closed until opened."""
-
-    key: str
-    title: str
-    texts: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    figures: Sequence[PageFigure] = ()
-    folded: Sequence[Table] = ()
-    facts: Sequence[tuple[str, str]] = ()
-    code: str = ""
-
-
-@dataclass(frozen=True)
-class Page:
-    """All of a page but its looks. `tiles` are (name, value, detail)."""
-
-    title: str
-    kicker: str
-    lead: str
-    sentences: Sequence[str]
-    tiles: Sequence[tuple[str, str, str]]
-    sections: Sequence[PageSection]
+def results_page(runs: Sequence[Results], tables: Sequence[Table], drawn: Sequence[DrawnFigure]) -> str:
+    """The page of one run, or the comparison of several."""
+    by_name = {figure.name: figure for figure in drawn}
+    if len(runs) > 1:
+        return render_page(runs_page(runs, by_name))
+    return render_page(run_page(runs[0], {table.name: table for table in tables}, by_name))
 
 
 def render_page(page: Page) -> str:
@@ -68,7 +47,7 @@ def render_page(page: Page) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(
         page=page,
-        css=Markup(_asset("page.css") + DARK_CSS),
+        css=Markup(_asset("page.css")),
         script=Markup(script),
         script_hash=digest,
         version=equable.__version__,
@@ -106,43 +85,3 @@ def _breakable(key: str) -> Markup:
     from markupsafe import Markup, escape
 
     return Markup(str(escape(key)).replace(".", ".<wbr>").replace("_", "_<wbr>"))
-
-
-def page_figure(name: str, svg: bytes, caption: str, alt: str) -> PageFigure:
-    """An SVG file as part of the page: ids made unique, its words as label, its colours left to the page."""
-    from markupsafe import Markup, escape
-
-    text = svg.decode("utf-8")
-    body = text[text.index("<svg") :]
-    body = re.sub(r"<style>.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r'\bid="', f'id="{name}-', body)
-    body = re.sub(r'href="#', f'href="#{name}-', body)
-    body = re.sub(r"url\(#", f"url(#{name}-", body)
-    opening, rest = body.split(">", 1)
-    box = re.search(r'viewBox="[^"]*"', opening)
-    assert box is not None
-    return PageFigure(
-        Markup(f'<svg {box.group()} role="img" aria-label="{escape(alt)}">{rest.strip()}'), caption
-    )
-
-
-def section_of(
-    key: str,
-    title: str,
-    tables: Mapping[str, Table],
-    figures: Mapping[str, PageFigure],
-    *,
-    texts: Sequence[str] = (),
-    open_tables: Sequence[str] = (),
-    folded: Sequence[str] = (),
-    drawn: Sequence[str] = (),
-) -> PageSection:
-    """A section of those named tables and figures that the run has."""
-    return PageSection(
-        key,
-        title,
-        texts,
-        [tables[name] for name in open_tables if name in tables],
-        [figures[name] for name in drawn if name in figures],
-        [tables[name] for name in folded if name in tables],
-    )

@@ -1,33 +1,66 @@
-"""What stands on a report page, of one run or of several."""
+"""The sections of a report page, of one run, of several, or of one file of outputs."""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from equable.reports.page import Page, PageFigure, PageSection, section_of
-from equable.reports.remarks import arrival_words, guard_words, referral_words
-from equable.reports.results import Results
-from equable.reports.sentences import best_ranked, summarise
+from equable.reports.figures import DrawnFigure
+from equable.reports.results import Results, percent, points, run_names
+from equable.reports.sentences import (
+    TOLERATED,
+    accepted_sentence,
+    arrival_sentences,
+    referral_sentences,
+    summarise,
+)
 from equable.reports.tables import Table, comparison_table
-from equable.reports.tables.comparison import run_names
 from equable.reports.tables.main import main_table
-from equable.reports.tables.table import number
 
 Tables = Mapping[str, Table]
-Figures = Mapping[str, PageFigure]
+Figures = Mapping[str, DrawnFigure]
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A heading and its content, in this order; `folded` tables are closed until opened."""
+
+    key: str
+    title: str
+    texts: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[DrawnFigure] = ()
+    folded: Sequence[Table] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """The content of a page. `tiles` are (name, value, detail)."""
+
+    title: str
+    kicker: str
+    lead: str
+    sentences: Sequence[str]
+    tiles: Sequence[tuple[str, str, str]]
+    sections: Sequence[PageSection]
 
 
 def run_page(run: Results, tables: Tables, figures: Figures) -> Page:
-    """The page of one run."""
+    """The page of one run or of one file."""
     lead, *others = summarise(run)
-    details = _detail_sections(run, tables, figures)
-    sections = [*_result_sections(tables, figures), *details, *_receipts([run])]
+    sections = [
+        *_sections(run, tables, figures),
+        *(_receipts([run]) if run.file is None else _file_receipts(run)),
+    ]
     kept = [s for s in sections if s.tables or s.figures or s.folded or s.facts or s.code]
+    if run.file is not None:
+        others += [run.file.about, HELD_OUT]
     return Page(run.title, _kicker(run), lead, others, _tiles(run), kept)
 
 
@@ -35,144 +68,115 @@ def runs_page(runs: Sequence[Results], figures: Figures) -> Page:
     """The page that compares several runs; `figures` has their worst-case changes."""
     names = run_names(runs)
     leads = [f"{name}: {summarise(run)[0]}" for name, run in zip(names, runs, strict=True)]
-    table = comparison_table(runs)
-    sections = [
-        section_of(
-            "result",
-            "All runs",
-            {"comparison": table},
-            figures,
-            open_tables=["comparison"],
-            drawn=["worst_change"],
-        )
-    ]
+    sections = [PageSection("result", "All runs", (), [comparison_table(runs)], list(figures.values()))]
     for index, (run, name) in enumerate(zip(runs, names, strict=True)):
-        sections.append(
-            PageSection(
-                f"run-{index}", name, summarise(run), [replace(main_table(run), name=f"main-{index}")]
-            )
-        )
+        table = replace(main_table(run), name=f"main-{index}")
+        sections.append(PageSection(f"run-{index}", name, summarise(run), [table]))
     title = f"{len(runs)} runs compared"
     return Page(title, "equable report", leads[0], leads[1:], (), [*sections, *_receipts(runs)])
 
 
 def _kicker(run: Results) -> str:
+    if run.file is not None:
+        return "equable evaluate"
     seeds = f"{len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''}"
-    tasks = f"{run.last_task + 1}{'' if run.is_finished else f' of {run.planned_tasks}'} tasks"
+    tasks = f"{run.n_tasks}{'' if run.is_finished else f' of {run.planned_tasks}'} tasks"
     return f"equable report · {tasks} · {seeds} · {run.network}"
 
 
 def _tiles(run: Results) -> list[tuple[str, str, str]]:
-    """A few large numbers: before and after, the worst task, the headroom."""
-    best = best_ranked(run)
-    label = run.label(best)
-    before, after, worst = (
-        run.metric("uncalibrated", "average_ece"),
-        run.metric(best, "average_ece"),
-        run.metric(best, "max_delta_ece"),
-    )
-    accuracy, floor = run.metric(best, "accuracy"), run.floor()
-    tiles = []
-    if before and after:
-        change = f"{number(100 * before.mean, 1)} → {number(100 * after.mean, 1)} %"
-        tiles.append(("Average ECE", change, f"uncalibrated → {label}"))
-    if worst and best != "uncalibrated":
-        text = f"{number(100 * worst.mean, 1, signed=True)} points"
-        tiles.append(("Worst task's change", text, f"maxΔECE, {label}"))
+    """A few large numbers of the uncalibrated network and the best method."""
+    best = run.best
+    sides = list(dict.fromkeys(["uncalibrated", best]))
+    who = " → ".join(["uncalibrated", run.label(best)][: len(sides)])
+
+    def values(name: str) -> str:
+        return " → ".join(dict.fromkeys(percent(run.mean(side, name)) for side in sides))
+
+    tiles = [("Average ECE" if run.has_tasks else "ECE", f"{values('average_ece')} %", who)]
+    if run.has_tasks and best != "uncalibrated":
+        worst = points(run.mean(best, "max_delta_ece"))
+        tiles.append(("Worst task's change", f"{worst} points", f"maxΔECE, {run.label(best)}"))
+    floor = run.floor()
     if floor:
-        tiles.append(("Noise floor", f"{number(100 * floor.mean, 1)} %", "a perfect model's ECE here"))
-    if accuracy:
-        tiles.append(("Accuracy", f"{number(100 * accuracy.mean, 1)} %", "the same for every method"))
+        tiles.append(("Noise floor", f"{percent(floor.mean)} %", "ECE of a perfectly calibrated model"))
+    shares = [run.accepted(side, run.n_tasks) for side in sides]
+    accepted = " → ".join(dict.fromkeys(percent(share.mean) for share in shares if share is not None))
+    tiles.append((f"Accepted at ≤ {TOLERATED} error", f"{accepted} %", "of all rows, best threshold"))
+    accuracy = values("accuracy")
+    tiles.append(("Accuracy", f"{accuracy} %", who if "→" in accuracy else "with and without calibration"))
     return tiles
 
 
-def _result_sections(tables: Tables, figures: Figures) -> list[PageSection]:
+HELD_OUT = "The numbers are valid for rows that no calibrator was fitted on, which cannot be checked here."
+REFERRAL = (
+    "Where uncertain rows are referred to a person, one threshold decides for all tasks, so confidences must "
+    "mean the same on every task."
+)
+ARRIVAL = (
+    "The paper takes each task's whole test set as one batch. In practice rows arrive in batches of any "
+    "size, of one task or several, or one by one."
+)
+BELIEFS = (
+    "ARC estimates the classes of each batch without labels. Its temperature is reliable where the estimate "
+    "lies on the task's own classes and has many calibration rows behind it."
+)
+
+
+def _sections(run: Results, tables: Tables, figures: Figures) -> list[PageSection]:
+    """The tables and figures that the results have, section by section."""
+    reliability = [name for name in figures if name.startswith("reliability_")]
+    curves = [name for name in figures if name.startswith("ablation_")]
+    ablations = [name for name in tables if name.startswith("ablation_")]
+    temperatures = ["learned_temperature", "ideal_temperature"]
+    by_task = (["tasks"], temperatures, []) if run.file else ([], temperatures, ["tasks"])
+    referral = [REFERRAL, *(referral_sentences(run) or [accepted_sentence(run)])]
+    layout: list[tuple[str, str, list[str], list[str], list[str], list[str]]] = [
+        # key, title, texts, tables, figures, folded tables
+        ("result", "Result", [], ["main"], ["worst_change", "confidence"], []),
+        ("noise", "Intervals", [], ["intervals"], [], []),
+        ("paper", "Beside the paper", [], ["paper"], [], []),
+        ("tasks", "Task by task", [], *by_task),
+        ("reliability", "Reliability", [], [], reliability, []),
+        ("arrival", "How rows arrive", [ARRIVAL, *arrival_sentences(run)], ["arrivals"], ["arrivals"], []),
+        ("referral", "Referral", referral, [], ["referral"], ["referral"]),
+        ("beliefs", "ARC's estimates", [BELIEFS], ["beliefs"], [], []),
+        ("steps", "After every task", [], [], [], ["steps", "steps_worst", "protocol"]),
+        ("ablations", "Ablations", [], [], curves, ablations),
+        ("runtime", "Runtime", [], [], ["runtime"], ["runtime"]),
+    ]
     return [
-        section_of(
-            "result", "Result", tables, figures, open_tables=["main"], drawn=["worst_change", "confidence"]
-        ),
-        section_of("noise", "How sure is this", tables, figures, open_tables=["intervals"]),
-        section_of("paper", "Beside the paper", tables, figures, open_tables=["paper"]),
-        section_of(
-            "tasks",
-            "Task by task",
-            tables,
-            figures,
-            drawn=["learned_temperature", "ideal_temperature"],
-            folded=["tasks", "task_changes"],
-        ),
-        section_of(
-            "reliability",
-            "Reliability",
-            tables,
-            figures,
-            drawn=[name for name in figures if name.startswith("reliability_")],
-        ),
+        PageSection(
+            key,
+            title,
+            texts,
+            [tables[name] for name in shown if name in tables],
+            [figures[name] for name in drawn if name in figures],
+            [tables[name] for name in folded if name in tables],
+        )
+        for key, title, texts, shown, drawn, folded in layout
     ]
 
 
-REFERRAL = (
-    "Who hands the unsure cases to a person needs confidences that mean the same on every task: "
-    "one threshold decides which cases those are."
-)
-
-
-ARRIVAL = (
-    "The paper hands over each task's whole test set as one batch. In practice rows come in batches of any "
-    "size, from one task or several, or one by one."
-)
-BELIEFS = (
-    "ARC estimates each batch's classes without labels; the more of the estimate lies on the task's own "
-    "classes, and the more calibration rows it rests on, the more its temperature can be trusted."
-)
-
-
-def _detail_sections(run: Results, tables: Tables, figures: Figures) -> list[PageSection]:
-    ablations = [name for name in tables if name.startswith("ablation_")]
-    drawn = [name for name in figures if name.startswith("ablation_")]
-    steps = ["steps", "steps_worst", "protocol"]
+def _file_receipts(run: Results) -> list[PageSection]:
+    """The files, their digests and the command."""
+    assert run.file is not None
     return [
-        section_of(
-            "arrival",
-            "How rows arrive",
-            tables,
-            figures,
-            texts=[ARRIVAL, *arrival_words(run)],
-            drawn=["regimes"],
-            folded=["arrivals", "regimes"],
-        ),
-        section_of(
-            "referral",
-            "Referral",
-            tables,
-            figures,
-            texts=[REFERRAL, *referral_words(run)],
-            drawn=["referral"],
-            folded=["referral", "referral_gain"],
-        ),
-        section_of(
-            "beliefs",
-            "What ARC believed",
-            tables,
-            figures,
-            texts=[BELIEFS, *guard_words(run)],
-            open_tables=["beliefs"],
-        ),
-        section_of("steps", "After every task", tables, figures, folded=steps),
-        section_of("ablations", "Ablations", tables, figures, drawn=drawn, folded=ablations),
-        section_of("runtime", "Runtime", tables, figures, drawn=["runtime"], folded=["runtime"]),
+        PageSection("files", "Files", facts=run.file.facts),
+        PageSection("recompute", "Recompute", code=run.file.command),
     ]
 
 
 def _receipts(runs: Sequence[Results]) -> list[PageSection]:
-    """Settings, provenance and the commands that make it all again."""
+    """Settings, provenance and the commands that reproduce the numbers."""
     several = len(runs) > 1
     sections = []
     for index, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
-        end, of = (f"-{index}", f" of {name}") if several else ("", "")
+        end = f"-{index}" if several else ""
+        of = f" of {name}" if several else ""
         sections.append(PageSection(f"settings{end}", f"Settings{of}", facts=_settings(run)))
         sections.append(PageSection(f"provenance{end}", f"Provenance{of}", facts=_provenance(run)))
-    text = "Every number above comes from stored outputs: no training, and the same tables each time."
+    text = "Every number above comes from stored outputs, without training."
     return [*sections, PageSection("recompute", "Recompute", [text], code=_commands(runs))]
 
 
@@ -180,21 +184,21 @@ def _settings(run: Results) -> list[tuple[str, str]]:
     flat: dict[str, Any] = {}
     for key, value in (dict(run.config) | {"methods": _own_methods(run)}).items():
         flat |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
-    if flat.get("data.source"):  # where it lies on somebody's disk is nobody else's matter
+    if flat.get("data.source"):  # no paths of a machine
         flat["data.source"] = Path(str(flat["data.source"])).name
     flat.pop("data.data_dir", None)
     return [(key, _plain(value)) for key, value in flat.items() if value != ""]
 
 
 def _own_methods(run: Results) -> dict[str, str]:
-    """Where the user's own methods come from: the class, the name of its file and which version of it."""
-    told = {}
+    """Class, file name and digest of the user's own methods."""
+    found = {}
     for name in run.own:
         table = run.config["methods"][name]
         code = f"{Path(str(table.get('calibrator'))).name} on {table.get('rows', 'calibration_buffer')}"
         settings = "".join(f", {key} = {value}" for key, value in dict(table.get("settings", {})).items())
-        told[name] = f"{code}{settings}, SHA-256 {str(table.get('sha256'))[:16]}…"
-    return told
+        found[name] = f"{code}{settings}, SHA-256 {str(table.get('sha256'))[:16]}…"
+    return found
 
 
 def _plain(value: Any) -> str:
@@ -204,14 +208,13 @@ def _plain(value: Any) -> str:
 def _provenance(run: Results) -> list[tuple[str, str]]:
     """Versions, hardware, seeds, numbers of rows, and a fingerprint of the outputs behind the scores."""
     found = dict(run.environment)
-    also, packages = found.pop("also", []), found.pop("packages", {})
+    also = found.pop("also", [])
+    packages = found.pop("packages", {})
     facts = [(key.replace("_", " "), str(value)) for key, value in found.items() if value is not None]
-    facts += (
-        [("packages", ", ".join(f"{name} {version}" for name, version in packages.items()))]
-        if packages
-        else []
-    )
-    facts += [("continued on", "; ".join(str(place.get("cpu")) for place in also))] if also else []
+    if packages:
+        facts.append(("packages", ", ".join(f"{name} {version}" for name, version in packages.items())))
+    if also:
+        facts.append(("continued on", "; ".join(str(machine.get("cpu")) for machine in also)))
     digests = "".join(sorted({score.outputs for score in run.scores.values()}))
     comparison = run.at(run.methods[0])[0].comparison
     return [
@@ -232,7 +235,7 @@ def _commands(runs: Sequence[Results]) -> str:
     lines.append(
         f"equable report {shlex.join(run.name for run in runs)}{' --out FOLDER' if runs[1:] else ''}"
     )
-    lines += ["", "# all of it, training included"]
+    lines += ["", "# everything, training included"]
     for run in runs:
         seeds = ",".join(map(str, run.seeds))
         lines.append(f"equable run {shlex.quote(run.name + '/config.toml')} --seeds {seeds} --out NEW-FOLDER")

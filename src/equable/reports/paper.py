@@ -35,7 +35,6 @@ class Setting(NamedTuple):
     inclusion: int  # percent of each validation set kept in the calibration buffer
 
 
-NOT_GIVEN = "not given"
 #: Backbone of the paper's runtimes and ablations.
 TIMED_BACKBONE = "slim_resnet18"
 #: Settings that the paper leaves open: the presets choose them.
@@ -63,7 +62,7 @@ SETTINGS = {
 MISPRINTS = {
     ("resnet32", "cifar100", "uncalibrated", "average_ece"): (
         "4.63 ± 0.07 repeats the cell to its right, TinyImageNet's NLL: a copying error, not a target"
-    ),
+    )
 }
 
 # Tables 1 and 2 (SlimResNet18) and the backbone table (ResNet32): NLL, average ECE, ΔLECE.

@@ -13,11 +13,9 @@ from equable.benchmark.sealed_settings import require_unedited
 from equable.errors import FileFormatError, InputError
 from equable.files import read_json, write_bytes, write_json
 from equable.reports import figures
-from equable.reports.page import page_figure, render_page
-from equable.reports.page_sections import run_page, runs_page
-from equable.reports.results import Results, load_results
-from equable.reports.tables import RENDERERS, build_tables, comparison_table, scores_csv
-from equable.reports.tables.comparison import named_apart
+from equable.reports.page import results_page
+from equable.reports.results import Results, give_distinct_names, load_results
+from equable.reports.tables import RENDERERS, all_arrivals_table, build_tables, comparison_table, scores_csv
 
 PAGE = "report.html"
 #: The list of the report's files.
@@ -39,7 +37,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     if out is None and len(folders) > 1:
         raise InputError(f"the report of {len(folders)} runs needs a folder of its own: give --out")
     target = Path(folders[0] if out is None else out)
-    runs = named_apart([load_results(Path(folder)) for folder in folders], folders)
+    runs = give_distinct_names([load_results(Path(folder)) for folder in folders], folders)
     for folder in folders:
         if (Path(folder) / "config.toml").is_file():
             require_unedited(Path(folder))
@@ -52,7 +50,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def require_own_folder(out: Path, runs: Sequence[Path]) -> None:
-    """Refuse to write over what no report made, or over the report of a run that is not the one asked for."""
+    """Refuse a folder with files that no report wrote, or the folder of another run."""
     if not out.is_dir() or (len(runs) == 1 and out.samefile(runs[0])):
         return
     if (out / "config.toml").is_file():
@@ -93,12 +91,9 @@ def _files(runs: Sequence[Results]) -> dict[str, bytes]:
         for kind, render in RENDERERS.items()
     }
     files["tables/scores.csv"] = scores_csv(*runs).encode()
-    for plot in plots:
-        drawn = figures.lay_out(plot)
-        files |= {f"figures/{plot.name}.{kind}": figures.save(drawn, kind) for kind in figures.RENDERERS}
-    shown = {p.name: page_figure(p.name, files[f"figures/{p.name}.svg"], p.caption, p.alt) for p in plots}
-    if len(runs) > 1:
-        page = runs_page(runs, shown)
-    else:
-        page = run_page(runs[0], {table.name: table for table in tables}, shown)
-    return {**files, PAGE: render_page(page).encode()}
+    arrivals = all_arrivals_table(runs[0]) if len(runs) == 1 else None
+    if arrivals is not None:
+        files["tables/all_arrivals.csv"] = RENDERERS["csv"](arrivals).encode()
+    drawn = [figures.draw(plot) for plot in plots]
+    files |= {f"figures/{name}": data for figure in drawn for name, data in figure.files.items()}
+    return {**files, PAGE: results_page(runs, tables, drawn).encode()}

@@ -1,54 +1,46 @@
-"""What the numbers say, in words, and never more than the noise allows."""
+"""Sentences about results. They claim no more than the noise allows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import Any
 
+from equable.benchmark.batching import STREAM_ROWS, STREAM_WINDOW, WHOLE
+from equable.benchmark.methods import METHODS
+from equable.benchmark.score_record import ACCEPTED_ERROR
 from equable.metrics.bootstrap import LEAST_REPLICATES, LEAST_ROWS
-from equable.reports.results import Results
+from equable.reports.results import ABLATION_TITLES, Arrival, Results, Spread, percent, points
 
-# Always spoken of: ARC, the paper's method, and the two with one temperature for all tasks, whose harm it is
-# about.
+#: ARC, the paper's method, and the two methods with one temperature for all tasks.
 COMPARED = ("arc", "dats", "rc", "tcil")
-
-
-def best_ranked(results: Results) -> str:
-    """The ranked method with the lowest average ECE.
-
-    Uncalibrated counts too: it may be the best.
-    """
-    return min(results.ranked, key=lambda m: _mean(results, m, "average_ece"))
-
-
-def replicates(results: Results) -> int:
-    """Bootstrap replicates behind the intervals; scores of one run all have as many."""
-    return int(results.at(results.methods[-1])[0].comparison["n_bootstrap"])
+#: The methods that choose a temperature for a batch, and the method they are compared with.
+BY_BATCH, REFERENCE = ("arc", "dats"), "rc"
+#: The tolerated error among accepted rows, as it is printed.
+TOLERATED = f"{100 * ACCEPTED_ERROR:g} %"
 
 
 def interval_of(results: Results, method: str, name: str) -> tuple[float, float] | None:
-    """The bootstrap interval of a metric; None without bootstrap, or with one that can tell nothing."""
-    return results.interval(method, name) if replicates(results) >= LEAST_REPLICATES else None
+    """The bootstrap interval of a metric; None without bootstrap or with too few replicates."""
+    return results.interval(method, name) if results.has_bootstrap else None
 
 
-def widening(n_tasks: int) -> float:
-    """How much wider a task's 95 % interval must be to hold for all at once (Bonferroni, Gaussian tails).
-
-    Of many tasks one would else always look harmed.
-    """
+def simultaneous_factor(n_tasks: int) -> float:
+    """How much wider a 95 % interval must be to hold for all tasks at once (Bonferroni, Gaussian tails)."""
     normal = NormalDist()
     return normal.inv_cdf(1 - 0.025 / n_tasks) / normal.inv_cdf(0.975)
 
 
 def harmed_tasks(results: Results, method: str) -> list[int]:
     """Tasks whose ECE rises beyond noise, all tasks considered at once."""
-    n_tasks = results.last_task + 1
-    if replicates(results) < LEAST_REPLICATES:
+    if not results.has_bootstrap:
         return []
-    widen, harmed = widening(n_tasks), []
-    for task in range(n_tasks):
-        delta, interval = results.of_task(method, "delta_ece", task), results.task_interval(method, task)
-        if delta and interval and delta.mean - widen * (delta.mean - interval[0]) > 0:
+    factor = simultaneous_factor(results.n_tasks)
+    harmed = []
+    for task in range(results.n_tasks):
+        delta = results.of_task(method, "delta_ece", task)
+        interval = results.task_interval(method, task)
+        if delta and interval and delta.mean - factor * (delta.mean - interval[0]) > 0:
             harmed.append(task)
     return harmed
 
@@ -67,37 +59,37 @@ def _sign(interval: tuple[float, float] | None) -> int:
 
 
 def summarise(results: Results) -> list[str]:
-    """Sentences for people; the first says what the best method does, the others what to mind.
+    """Sentences for people: what the best method does, then the others, then the limits of the numbers.
 
     Numbers are in percent and points. "Harm" is a rise in a task's ECE beyond noise (`harmed_tasks`);
-    without a bootstrap the words claim no more than the direction.
+    without a bootstrap the sentences state the direction only.
     """
-    best = best_ranked(results)
+    best = results.best
     spoken = dict.fromkeys([_safest(results), *COMPARED, *results.own])
     others = [m for m in spoken if m in results.ranked and m not in (best, "uncalibrated")]
     idle = [m for m in others if _is_idle(results, m)]
     sentences = [_headline(results, best), *(_headline(results, m) for m in others if m not in idle)]
-    sentences += [_idle_words(results, idle), _headroom(results), _caveat(results)]
+    sentences += [_idle_sentence(results, idle), _headroom(results), _caveat(results)]
     return [sentence for sentence in sentences if sentence]
 
 
 def _safest(results: Results) -> str:
-    """The best of those that harm no task; the best of all may not be among them."""
+    """The best of the methods that harm no task."""
     safe = [m for m in results.ranked if m != "uncalibrated" and not harmed_tasks(results, m)]
-    return min(safe, key=lambda m: _mean(results, m, "average_ece"), default="uncalibrated")
+    return min(safe, key=lambda m: results.mean(m, "average_ece"), default="uncalibrated")
 
 
 def _is_idle(results: Results, method: str) -> bool:
-    """Whether nothing that the method does rises above noise."""
+    """Whether the method changes nothing beyond noise."""
     interval = interval_of(results, method, "average_ece_change")
     return interval is not None and _sign(interval) == 0 and not harmed_tasks(results, method)
 
 
-def _idle_words(results: Results, methods: Sequence[str]) -> str:
+def _idle_sentence(results: Results, methods: Sequence[str]) -> str:
     if not methods:
         return ""
     names = _and([results.label(m) for m in methods])
-    values = _and([_points(_mean(results, m, "average_ece")) for m in methods])
+    values = _and([percent(results.mean(m, "average_ece")) for m in methods])
     return f"{names} {'does' if len(methods) == 1 else 'do'} nothing beyond noise ({values} %)."
 
 
@@ -107,100 +99,185 @@ def _and(words: Sequence[str]) -> str:
 
 def _headline(results: Results, method: str) -> str:
     label = results.label(method)
-    before, after = (_points(_mean(results, m, "average_ece")) for m in ("uncalibrated", method))
+    ece = "average ECE" if results.has_tasks else "ECE"
+    before, after = (percent(results.mean(m, "average_ece")) for m in ("uncalibrated", method))
     if method == "uncalibrated":
-        return f"No method lowers the average ECE of the uncalibrated network, {before} %."
-    change = _mean(results, method, "average_ece_change")
+        return _uncalibrated_headline(results, ece)
+    change = results.mean(method, "average_ece_change")
     interval = interval_of(results, method, "average_ece_change")
+    ends = "" if interval is None else f"{points(interval[0])} to {points(interval[1])} points"
     if interval is not None and _sign(interval) == 0:
-        ends = " to ".join(map(_signed, interval))
-        what = (
-            f"{label} does not change average ECE beyond noise ({before} → {after} %; change {ends} points)"
-        )
+        what = f"{label} does not change {ece} beyond noise ({before} → {after} %; change {ends})"
     else:
-        what = f"{label} {'lowers' if change < 0 else 'raises'} average ECE from {before} to {after} %"
-    return f"{what} {_worst_words(results, method, change < 0)}."
+        what = f"{label} {'lowers' if change < 0 else 'raises'} {ece} from {before} to {after} %"
+        what += f" ({ends})" if ends and results.file else ""
+    return f"{what} {_worst_task(results, method, change < 0)}." if results.has_tasks else f"{what}."
 
 
-def _worst_words(results: Results, method: str, good: bool) -> str:
-    """What the worst task pays, beginning with the conjunction."""
+def _uncalibrated_headline(results: Results, ece: str) -> str:
+    value = percent(results.mean("uncalibrated", "average_ece"))
+    if len(results.ranked) > 1:
+        return f"No method lowers the {ece} of the uncalibrated network, {value} %."
+    if not results.has_tasks:
+        return f"The {ece} of the uncalibrated network is {value} %."
+    eces = {t: e.mean for t in range(results.n_tasks) if (e := results.of_task("uncalibrated", "ece", t))}
+    worst = max(eces, key=eces.__getitem__)
+    where = f"{results.task_name(worst).lower()} has the highest, {percent(eces[worst])} %"
+    return f"The {ece} of the uncalibrated network is {value} %; {where}."
+
+
+def _worst_task(results: Results, method: str, good: bool) -> str:
+    """What happens to the worst task, beginning with a conjunction."""
     but = "but" if good else "and"
-    deltas = [_of_task(results, method, t) for t in range(results.last_task + 1)]
-    worst = _signed(_mean(results, method, "max_delta_ece"))
-    if interval_of(results, method, "max_delta_ece") is None:
-        rising = [t for t, delta in enumerate(deltas) if delta > 0]
-        return f"{but} raises it on {_tasks(rising)}" if rising else "and raises it on no task"
+    found = [results.of_task(method, "delta_ece", t) for t in range(results.n_tasks)]
+    deltas = [float("nan") if delta is None else delta.mean for delta in found]
     harmed = harmed_tasks(results, method)
     if harmed:
         most = max(harmed, key=lambda t: deltas[t])
-        which = f", task {most + 1} most" if len(harmed) > 1 else ""
-        return f"{but} harms {_tasks(harmed)}{which} ({_signed(deltas[most])} points)"
+        which = f", {results.task_name(most).lower()} most" if len(harmed) > 1 else ""
+        return f"{but} harms {_tasks(results, harmed)}{which} ({points(deltas[most])} points)"
+    if interval_of(results, method, "max_delta_ece") is None:
+        rising = [t for t, delta in enumerate(deltas) if delta > 0]
+        return f"{but} raises it on {_tasks(results, rising)}" if rising else "and raises it on no task"
+    worst = points(results.mean(method, "max_delta_ece"))
     if not worst.startswith("+"):
         return "and harms no task"
     return f"and harms no task beyond noise (worst change {worst} points)"
 
 
-def _tasks(tasks: Sequence[int]) -> str:
-    names = [str(task + 1) for task in tasks]
+def _tasks(results: Results, tasks: Sequence[int]) -> str:
+    names = [results.task_name(task).removeprefix("Task ") for task in tasks]
     if len(names) > 4:
         return f"{len(names)} tasks"
     return f"task {names[0]}" if len(names) == 1 else f"tasks {_and(names)}"
 
 
 def _headroom(results: Results) -> str:
-    """How low ECE could go: with task labels, and for a perfect model on so few rows."""
-    floor, parts = results.floor(), []
+    """How low ECE can go: with task labels, and for a perfectly calibrated model on these rows."""
+    floor = results.floor()
+    parts = []
     if "oracle_task" in results.methods:
-        value = _points(_mean(results, "oracle_task", "average_ece"))
+        value = percent(results.mean("oracle_task", "average_ece"))
         parts.append(f"a temperature per task, with task labels at hand, would reach {value} %")
     if floor is not None:
         parts.append(
-            f"a perfectly calibrated model would still show {_points(floor.mean)} % on this many rows"
+            f"a perfectly calibrated model would still show {percent(floor.mean)} % on this many rows"
         )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _caveat(results: Results) -> str:
-    """How much weight the numbers bear."""
+    """The limits of the numbers: seeds, bootstrap, unfinished seeds."""
     notes = []
-    if len(results.seeds) == 1:
+    if len(results.seeds) == 1 and results.file is None:
         notes.append("One seed was run: another class order or initialisation may give other numbers.")
     if interval_of(results, results.methods[-1], "average_ece") is None:
-        notes.append(_unsure(replicates(results)))
+        notes.append(_no_interval(results))
     if results.unfinished:
-        names = ", ".join(map(str, results.unfinished))
-        notes.append(f"Not yet finished and left out: seed {names}.")
+        notes.append(f"Not yet finished and left out: seed {', '.join(map(str, results.unfinished))}.")
     return " ".join(notes)
 
 
-def _unsure(n_replicates: int) -> str:
-    """Why no change can be told from noise."""
-    if n_replicates == 0:
+def _no_interval(results: Results) -> str:
+    """Why changes cannot be told from noise."""
+    if results.n_bootstrap == 0:
         return "No bootstrap was run, so nothing here tells a difference from noise."
-    if n_replicates < LEAST_REPLICATES:
-        told = f"({n_replicates}; it takes {LEAST_REPLICATES})"
-        return f"Too few bootstrap replicates were drawn to tell a difference from noise {told}."
+    if not results.has_bootstrap:
+        needed = f"({results.n_bootstrap}; it takes {LEAST_REPLICATES})"
+        return f"Too few bootstrap replicates were drawn to tell a difference from noise {needed}."
+    small = [t for t in range(results.n_tasks) if results.task_interval(results.methods[-1], t) is None]
+    which = _tasks(results, small) if results.has_tasks and small else "all rows"
+    return f"Too few rows to tell a difference from noise: {which} (it takes {LEAST_ROWS}, not all alike)."
+
+
+# Sections of a page ---------------------------------------------------------------------------------
+
+
+def arrival_name(arrival: Arrival) -> str:
+    """How rows arrive, in words."""
+    kind, batch = arrival
+    if kind == "stream":
+        return f"a drifting stream, {STREAM_ROWS} rows at a time beside the last {STREAM_WINDOW}"
+    if batch == 1:
+        return "single rows"
+    if batch == WHOLE:
+        return "the whole test set of one task"
+    kinds = {"pure": "of one task", "mixed": "of shuffled tasks", "drift": "of a drift from task to task"}
+    return f"batches of {batch} {kinds.get(kind, kind)}"
+
+
+def arrival_sentences(results: Results) -> list[str]:
+    """Each method's best and worst arrival, compared with RC, which ignores batches."""
+    ways = results.distinct_arrivals
+    reference = results.arrival_value(REFERENCE, ways[0]) if ways else None
+    if reference is None:
+        return []
+    sentences = []
+    for method in (*BY_BATCH, *results.own):
+        found = {way: v.mean for way in ways if (v := results.arrival_value(method, way)) is not None}
+        if found and not results.ignores_batches(method):
+            sentences.append(_arrival_sentence(results.label(method), found, reference.mean))
+    if sentences:
+        sentences.append(f"RC gives the same however rows arrive: {percent(reference.mean)} %.")
+    return sentences
+
+
+def _arrival_sentence(label: str, found: dict[Arrival, float], reference: float) -> str:
+    best = min(found, key=found.__getitem__)
+    worst = max(found, key=found.__getitem__)
+    lower = sum(value < reference for value in found.values())
     return (
-        "The test set of a task has too few rows to tell a difference from noise "
-        f"(it takes {LEAST_ROWS}, not all alike)."
+        f"{label}'s average ECE is {percent(found[best])} % at best ({arrival_name(best)}) and "
+        f"{percent(found[worst])} % at worst ({arrival_name(worst)}), below RC's in {lower} of {len(found)} "
+        "ways of arriving."
     )
 
 
-def _mean(results: Results, method: str, name: str) -> float:
-    value = results.metric(method, name)
-    return float("nan") if value is None else value.mean
+def accepted_sentence(results: Results) -> str:
+    """Share of all rows that can be accepted at the tolerated error, by method."""
+    found = {m: results.accepted(m, results.n_tasks) for m in results.ranked}
+    shares = ", ".join(f"{results.label(m)} {percent(v.mean)} %" for m, v in found.items() if v is not None)
+    return f"Rows acceptable at ≤ {TOLERATED} error: {shares}."
 
 
-def _of_task(results: Results, method: str, index: int) -> float:
-    value = results.of_task(method, "delta_ece", index)
-    return float("nan") if value is None else value.mean
+def referral_sentences(results: Results) -> list[str]:
+    """How many more rows than with RC can be accepted, pooled and task by task."""
+    sentences = []
+    for method in BY_BATCH:
+        share, reference = (results.accepted(m, results.n_tasks) for m in (method, REFERENCE))
+        gain = results.accepted_gain(method, results.n_tasks)
+        if share is not None and reference is not None and gain is not None:
+            shares = f"{results.label(method)} {percent(share.mean)} %, RC {percent(reference.mean)} %"
+            difference = f"difference {_points(gain)}{_range_of_gains(results, method)}"
+            sentences.append(f"Rows acceptable at ≤ {TOLERATED} error: {shares}; {difference}.")
+    return sentences
 
 
-def _points(fraction: float) -> str:
-    return f"{100 * fraction:.1f}"
+def _range_of_gains(results: Results, method: str) -> str:
+    found = [results.accepted_gain(method, task) for task in range(results.n_tasks)]
+    gains = {task: value.mean for task, value in enumerate(found) if value is not None}
+    if results.n_tasks == 1 or not gains:
+        return ""
+    low = min(gains, key=gains.__getitem__)
+    high = max(gains, key=gains.__getitem__)
+    ends = [f"{points(gains[t])} ({results.task_name(t).lower()})" for t in (low, high)]
+    return f", within a task between {' and '.join(ends)}"
 
 
-def _signed(fraction: float) -> str:
-    text = f"{100 * fraction:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+def _points(value: Spread) -> str:
+    text = points(value.mean)
+    return f"{text} points" if value.n < 2 else f"{text} ± {percent(value.std)} points over seeds"
+
+
+def ablation_title(name: str) -> str:
+    """The title of an ablation above a table or along an axis."""
+    title = ABLATION_TITLES.get(name, name)
+    return title[:1].upper() + title[1:]
+
+
+def setting_name(setting: Any) -> str:
+    """A setting for print: 20, not 20.0; words without underscores; a method by its label."""
+    if setting in METHODS:
+        return METHODS[setting].label
+    return f"{setting:g}" if isinstance(setting, float) else str(setting).replace("_", " ")

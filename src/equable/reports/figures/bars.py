@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from equable.reports import paper
-from equable.reports.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SKY, look, new_figure
+from equable.reports.figures.style import BLUE, INK, ORANGE, PAPER, SKY, look, new_figure
 from equable.reports.results import Results, Spread
-from equable.reports.tables.costs import (
-    PARTS,
-    ablation_methods,
-    ablation_title,
-    ablation_values,
-    setting_name,
-    summed_seconds,
-)
+from equable.reports.sentences import ablation_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def draw_choices(run: Results, names: Sequence[str]) -> Figure:
-    """Average ECE of DATS with each choice that has no number, a panel an ablation."""
-    found = [ablation_values(run, name, "average_ece") for name in names]
-    heights = [0.35 + 0.22 * len(values) for values in found]
-    figure, panels = new_figure(
-        sum(heights) + 0.5, rows=len(names), sharex=True, gridspec_kw={"height_ratios": heights}
-    )
-    for axes, name, values in zip(panels, names, found, strict=True):
-        mean, error = _percent(values)
-        axes.errorbar(mean, range(len(values)), xerr=error, fmt="o", color=BLUE, capsize=2.5, elinewidth=1)
-        axes.set_yticks(range(len(values)), [setting_name(s) for s in values])
-        axes.invert_yaxis()
-        axes.margins(y=0.3)
-        axes.set_title(ablation_title(name), fontsize=8.5, color=MUTED)
-        axes.grid(axis="x")
-    panels[-1].set_xlabel("Average ECE (%)")
-    return figure
 
 
 def _percent(values: dict[Any, Spread]) -> tuple[list[float], list[float] | None]:
@@ -52,8 +25,8 @@ def _percent(values: dict[Any, Spread]) -> tuple[list[float], list[float] | None
 def draw_ablation(run: Results, name: str) -> Figure:
     """Average ECE along one setting of DATS that is a number, the paper's beside it."""
     figure, (axes,) = new_figure(2.7)
-    for method in ablation_methods(run, name):
-        values = ablation_values(run, name, "average_ece", method)
+    for method in run.ablation_methods(name):
+        values = run.ablation_values(name, "average_ece", method)
         mean, error = _percent(values)
         axes.errorbar(
             list(values),
@@ -91,11 +64,11 @@ FILLS = {"forward": (SKY, ""), "fit": (BLUE, "////"), "apply": (ORANGE, r"\\\\")
 
 def draw_runtime(run: Results) -> Figure:
     """Seconds of calibration summed over tasks, in parts."""
-    methods = [m for m in run.ranked if m != "uncalibrated" and summed_seconds(run, m, "total")]
+    methods = [m for m in run.ranked if m != "uncalibrated" and run.summed_seconds(m, "total")]
     figure, (axes,) = new_figure(1.1 + 0.26 * len(methods))
     left = np.zeros(len(methods))
     for part, (color, hatch) in FILLS.items():
-        seconds = np.array([value.mean if (value := summed_seconds(run, m, part)) else 0.0 for m in methods])
+        seconds = np.array([value.mean if (value := run.summed_seconds(m, part)) else 0.0 for m in methods])
         axes.barh(
             range(len(methods)),
             seconds,
@@ -120,5 +93,5 @@ def draw_runtime(run: Results) -> Figure:
     axes.margins(x=0.14)
     axes.grid(axis="x")
     axes.set_xlabel("Seconds, all tasks together")
-    figure.legend(loc="outside upper left", ncols=len(PARTS))
+    figure.legend(loc="outside upper left", ncols=len(FILLS))
     return figure

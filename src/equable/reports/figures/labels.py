@@ -1,4 +1,4 @@
-"""Names beside the ends of lines: in a column, apart from one another, none crossed out."""
+"""Names in a column beside the ends of lines, without overlaps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from equable.reports.figures.style import Look
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Where the column of markers stands, in parts of the axes' width, and how many points after it the names.
+#: Position of the column of markers in widths of the axes, and points between a marker and its name.
 COLUMN, TO_NAME = 1.1, 8
 
 
 class LineEnd(NamedTuple):
-    """The last point of a line, and what the line is called."""
+    """The last point of a line and the name of the line."""
 
     x: float
     y: float
@@ -25,10 +25,9 @@ class LineEnd(NamedTuple):
 
 
 def spread_out(heights: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
-    """Heights of labels in the given, rising order: `gap` apart or more, and each as near as it can be.
+    """Move labels at these rising heights as little as possible (least squares) so that they are `gap` apart.
 
-    Labels that would overlap form a group, which stands around the mean of where its labels should be. If
-    `low` to `high` is too short for all of them, they reach below `low`.
+    If `low` to `high` is too short for all of them, they reach below `low`.
 
     Examples
     --------
@@ -36,8 +35,8 @@ def spread_out(heights: Sequence[float], gap: float, low: float = 0.0, high: flo
     >>> spread_out([0.1, 0.5, 0.5], 0.2)
     [0.1, 0.4, 0.6]
     """
-    # From each height we take what the labels below it need anyway. What is left may not fall from one label
-    # to the next; labels where it does become a group and get their mean.
+    # Isotonic regression: after subtracting the room of the labels below, heights must not fall from one
+    # label to the next; labels where they do form a group at their mean.
     groups: list[list[float]] = []
     for place, height in enumerate(heights):
         groups.append([height - gap * place])
@@ -50,12 +49,12 @@ def spread_out(heights: Sequence[float], gap: float, low: float = 0.0, high: flo
 
 
 def label_ends(axes: Axes, ends: Sequence[LineEnd], gap: float) -> None:
-    """Write each line's name in a column right of the axes, `gap` of their height apart or more.
+    """Write each line's name in a column right of the axes, at least `gap` of their height apart.
 
-    Thin lines lead from the ends, which all have the same x, to a column of markers before the names. Ends
-    and names are in the same order: no two of the thin lines cross, and none reaches a name.
+    Thin lines lead from the ends to a column of markers before the names, in the same order, so that none
+    crosses another or a name.
     """
-    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # from here on they stay as they are
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # fixed from here on
     to_axes = axes.transScale + axes.transLimits
     points = [to_axes.transform((end.x, end.y)) for end in ends]
     rising = sorted(zip(points, ends, strict=True), key=lambda pair: float(pair[0][1]))

@@ -1,17 +1,16 @@
-"""How figures look: one palette, light and dark in the same file, the same bytes every time.
+"""The style of figures: one palette, light and dark in the same file, the same bytes every time.
 
-A figure is drawn once in the light colours. Its SVG carries a media query that exchanges them in the dark,
-background included, so that file and page are readable on either ground; a viewer that knows no media
-queries shows the light one. Text stays text: it can be searched, read aloud and takes the page's fonts.
+A figure is drawn once in the light colours. Its SVG has a media query that replaces them in dark mode,
+background included. Text stays text: it can be searched, read aloud and takes the page's fonts.
 """
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.etree import ElementTree
 
 from equable.errors import MissingExtraError
 
@@ -19,8 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from equable.reports.results import Results
+
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2328", "#6b7280", "#dfe3e8"
-# Okabe and Ito's colours: told apart by every kind of colour vision.
+# Okabe and Ito's colours, distinguishable with every kind of colour vision.
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY = "#e69f00", "#56b4e9"  # of the same, too pale for lines on white: for areas
 # More for lines: at least 3:1 against the ground, chosen by computation to be far from one another and from
@@ -101,8 +102,22 @@ LOOKS = {
     "oracle_single": Look(BRICK, "+", "--", size=7),
     "oracle_test": Look(SLATE, "1", ":", size=7),
 }
-#: Variants and the user's own methods.
+#: The look of a method that is alone without one of its own.
 OTHER_LOOK = Look(INK, "H", ":")
+
+
+def distinct_looks(kinds: Sequence[str]) -> list[Look]:
+    """A look for each method by its kind; the second of a kind and unknown kinds get unused looks."""
+    own = [LOOKS.get(kind) if kinds.index(kind) == i else None for i, kind in enumerate(kinds)]
+    spare = [look for look in (OTHER_LOOK, *LOOKS.values()) if look not in own]
+    rest = iter(spare * (1 + len(kinds) // len(spare)))
+    return [look or next(rest) for look in own]
+
+
+def looks_of(run: Results, methods: Sequence[str]) -> dict[str, Look]:
+    """Method → its look in a figure of these methods."""
+    looks = distinct_looks([run.kinds.get(method, method) for method in methods])
+    return dict(zip(methods, looks, strict=True))
 
 
 def look(method: str) -> Look:
@@ -168,21 +183,38 @@ def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -
 
 
 def to_png(figure: Figure) -> bytes:
-    """The figure on white."""
+    """The figure on a white background."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=PNG_DPI, metadata={"Software": None})
     return stream.getvalue()
 
 
-def to_svg(figure: Figure) -> bytes:
-    """The figure for light and dark; the same figure gives the same bytes."""
-    stream = io.StringIO()
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+
+
+def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> bytes:
+    """The figure for light and dark, with its alt text; `name` makes its ids unique on a page."""
+    stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    text = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
-    text = re.sub(
-        r"<style type=\"text/css\">.*?</style>", f"<style>{DARK_CSS}</style>", text, flags=re.DOTALL
-    )
-    return text.encode("utf-8")
+    root = ElementTree.fromstring(stream.getvalue())
+    for metadata in root.findall(f"{{{SVG}}}metadata"):
+        root.remove(metadata)
+    for element in root.iter():
+        if element.tag == f"{{{SVG}}}style":
+            element.text = DARK_CSS
+        for key, value in element.attrib.items():
+            if key == "id":
+                element.set(key, f"{name}-{value}")
+            elif key == f"{{{XLINK}}}href":
+                element.set(key, value.replace("#", f"#{name}-"))
+            elif "url(#" in value:
+                element.set(key, value.replace("url(#", f"url(#{name}-"))
+    if alt:
+        root.attrib |= {"role": "img", "aria-label": alt}
+    ElementTree.register_namespace("", SVG)
+    ElementTree.register_namespace("xlink", XLINK)
+    text: bytes = ElementTree.tostring(root, encoding="utf-8")
+    return text
 
 
 def _dark_css() -> str:
@@ -204,9 +236,10 @@ def _dark_css() -> str:
 DARK_CSS = _dark_css()
 
 
-def task_axis(axes: Axes, n_tasks: int) -> None:
-    """Tasks 1 … T along x."""
-    axes.set_xticks(range(1, n_tasks + 1))
+def task_axis(axes: Axes, run: Results) -> None:
+    """Tasks along x."""
+    names = [run.task_name(task).removeprefix("Task ") for task in range(run.n_tasks)]
+    axes.set_xticks(range(1, run.n_tasks + 1), names)
     axes.set_xlabel("Task")
 
 

@@ -16,29 +16,21 @@ from equable.reports.figures.style import (
     VERMILION,
     Look,
     look,
+    looks_of,
     new_figure,
     task_axis,
     temperature_axis,
 )
-from equable.reports.results import Results, Spread
-from equable.reports.sentences import best_ranked
-from equable.reports.tables.comparison import run_names
-from equable.reports.tables.table import number
+from equable.reports.results import Results, Spread, points, run_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def worst_changes(run: Results) -> dict[str, Spread]:
-    """Label → maxΔECE of each ranked method but the uncalibrated."""
-    found = {m: run.metric(m, "max_delta_ece") for m in run.ranked if m != "uncalibrated"}
-    return {run.label(m): value for m, value in found.items() if value is not None}
-
-
 def draw_worst(runs: Sequence[Results]) -> Figure:
     """Worst-case change in ECE of each method (Figure 1): harm to the right, hatched; help to the left."""
-    bars = [worst_changes(run) for run in runs]
+    bars = [run.worst_changes() for run in runs]
     heights = [0.62 + 0.24 * len(run) for run in bars]
     figure, panels = new_figure(
         sum(heights) + 0.3, rows=len(runs), sharex=True, gridspec_kw={"height_ratios": heights}
@@ -53,7 +45,8 @@ def draw_worst(runs: Sequence[Results]) -> Figure:
 
 def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
     for row, value in enumerate(values.values()):
-        mean, std = 100 * value.mean, 100 * value.std
+        mean = 100 * value.mean
+        std = 100 * value.std
         harm = mean > 0
         color, hatch = (VERMILION, "////") if harm else (BLUE, "")
         axes.barh(row, mean, height=0.62, color=color, hatch=hatch, edgecolor=PAPER, linewidth=0)
@@ -61,7 +54,7 @@ def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
             axes.errorbar(mean, row, xerr=std, color=INK, capsize=2.5, linewidth=1)
         tip = max(mean + std, 0) if harm else min(mean - std, 0)
         axes.annotate(
-            number(mean, 1, signed=True),
+            points(value.mean),
             (tip, row),
             (4 if harm else -4, 0),
             textcoords="offset points",
@@ -81,49 +74,48 @@ def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
 def draw_confidence(run: Results) -> Figure:
     """Mean confidence of each task (Figure 3) against its accuracy, before and after the best method."""
     figure, (axes,) = new_figure(2.9)
-    x = np.arange(1, run.last_task + 2)
-    accuracy = 100 * np.array([_mean(run.of_task("uncalibrated", "accuracy", t)) for t in range(len(x))])
-    before = 100 * run.listed("uncalibrated", lambda s: s.confidence)
-    axes.plot(x, accuracy, "D", color=INK, markerfacecolor=PAPER, label="accuracy", zorder=4)
-    axes.vlines(x, accuracy, before.mean(axis=0), color=MUTED, linewidth=1)
-    lines = [("confidence, uncalibrated", before, look("uncalibrated"))]
-    best = best_ranked(run)
-    if best != "uncalibrated":
-        after = 100 * run.listed(best, lambda s: s.confidence)
-        lines.append((f"confidence, {run.label(best)}", after, look(best)))
-    for name, values, style in lines:
-        _band(axes, x, values, name, style)
-    task_axis(axes, len(x))
+    x = np.arange(1, run.n_tasks + 1)
+    looks = looks_of(run, list(dict.fromkeys(["uncalibrated", run.best])))
+    drawn: list[list[float]] = []
+    for method, style in looks.items():
+        label = run.label(method).replace("Uncalibrated", "uncalibrated")
+        confidence = 100 * run.listed(method, lambda s: s.confidence)
+        found = [run.of_task(method, "accuracy", t) for t in range(run.n_tasks)]
+        accuracy = [100 * value.mean for value in found if value is not None]
+        if accuracy not in drawn:  # methods that keep the predicted class have the same accuracy
+            name = "accuracy" if not drawn else f"accuracy, {label}"
+            color = INK if not drawn else style.color
+            axes.plot(x, accuracy, "D", color=color, markerfacecolor=PAPER, label=name, zorder=4)
+            drawn.append(accuracy)
+        if method == "uncalibrated":
+            axes.vlines(x, accuracy, confidence.mean(axis=0), color=MUTED, linewidth=1)
+        _band(axes, x, confidence, f"confidence, {label}", style)
+    task_axis(axes, run)
     axes.set_ylabel("Percent")
     axes.grid(axis="y")
     axes.set_ylim(top=min(axes.get_ylim()[1], 103))
-    figure.legend(loc="outside upper left", ncols=1 if len(lines) > 2 else 2, handlelength=2.2)
+    figure.legend(loc="outside upper left", ncols=2, handlelength=2.2)
     return figure
 
 
 def _band(axes: Axes, x: np.ndarray, values: np.ndarray, name: str, style: Look) -> None:
     """Mean over seeds as a line, their standard deviation as whiskers."""
-    mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    error = std if len(values) > 1 else None
-    axes.errorbar(x, mean, yerr=error, label=name, capsize=2.5, elinewidth=1, **style.options())
+    error = np.nanstd(values, axis=0) if len(values) > 1 else None
+    axes.errorbar(
+        x, np.nanmean(values, axis=0), yerr=error, label=name, capsize=2.5, elinewidth=1, **style.options()
+    )
 
 
-def _mean(value: Spread | None) -> float:
-    return float("nan") if value is None else value.mean
-
-
-def draw_ideal_temperature(run: Results) -> Figure | None:
+def draw_ideal_temperature(run: Results) -> Figure:
     """Ideal temperature of each task against the single one from all validation data (Figure 4)."""
-    if not {"oracle_task", "oracle_single"} <= set(run.methods):
-        return None
     figure, (axes,) = new_figure(2.7)
-    x = np.arange(1, run.last_task + 2)
+    x = np.arange(1, run.n_tasks + 1)
     ideal = run.listed("oracle_task", lambda s: s.temperatures)
     single = run.listed("oracle_single", lambda s: s.temperatures)
     _band(axes, x, ideal, "ideal", look("oracle_task"))
     axes.plot(x, single.mean(axis=0), **look("oracle_single").options())
     temperature_axis(axes, [*ideal.mean(axis=0), *single.mean(axis=0)])
-    task_axis(axes, len(x))
+    task_axis(axes, run)
     ends = [
         LineEnd(x[-1], ideal.mean(axis=0)[-1], "each task's\nown", look("oracle_task")),
         LineEnd(x[-1], single.mean(axis=0)[-1], "one for all", look("oracle_single")),
@@ -132,33 +124,26 @@ def draw_ideal_temperature(run: Results) -> Figure | None:
     return figure
 
 
-def temperatures_by_method(run: Results) -> dict[str, np.ndarray]:
-    """Method → (seeds, tasks) for every ranked method that has temperatures, and the ideal one."""
-    names = [m for m in (*run.ranked, "oracle_task") if m in run.methods and m != "uncalibrated"]
-    found = {m: run.listed(m, lambda s: s.temperatures) for m in names}
-    return {m: values for m, values in found.items() if np.isfinite(values).all()}
-
-
-#: So many names have room beside the figure; for more it grows.
+#: Names that fit beside the figure; with more it grows.
 MOST_NAMES = 15
 
 
-def draw_learned_temperature(run: Results) -> Figure | None:
+def draw_learned_temperature(run: Results) -> Figure:
     """Learnt temperature of each task by method (Figure 5), the ideal one broad behind them."""
-    found = {method: values.mean(axis=0) for method, values in temperatures_by_method(run).items()}
-    if not found:
-        return None
+    found = {method: values.mean(axis=0) for method, values in run.temperatures_by_method().items()}
     names = max(MOST_NAMES, len(found))
     figure, (axes,) = new_figure(3.3 * names / MOST_NAMES)
-    x = np.arange(1, run.last_task + 2)
+    x = np.arange(1, run.n_tasks + 1)
+    looks = looks_of(run, list(found))
     ends = []
     for method, mean in found.items():
-        style, ideal = look(method), method == "oracle_task"
+        style = looks[method]
+        ideal = method == "oracle_task"
         if ideal:
             axes.plot(x, mean, color=style.color, linewidth=6, alpha=0.35, zorder=1)
         axes.plot(x, mean, zorder=2 if ideal else 3, **style.options())
         ends.append(LineEnd(x[-1], mean[-1], "ideal" if ideal else run.label(method), style))
     temperature_axis(axes, np.concatenate(list(found.values())).tolist())
-    task_axis(axes, len(x))
+    task_axis(axes, run)
     label_ends(axes, ends, gap=1 / names)
     return figure

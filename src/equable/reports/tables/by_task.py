@@ -1,66 +1,134 @@
-"""Tables by task and by step: ECE of each task, each step's averages, T-CIL's protocol, referral."""
+"""Tables by task and by step: each task and all rows, each step's averages, T-CIL's protocol, referral."""
 
 from __future__ import annotations
 
-from equable.reports.results import Results, Spread, spread
-from equable.reports.tables.main import method_sections, seeds_note
+from dataclasses import replace
+
+from equable.reports.results import Results, Spread, number, spread
+from equable.reports.sentences import TOLERATED
+from equable.reports.tables.main import (
+    AT_BOUND,
+    METRICS,
+    bound_note,
+    floor_row,
+    method_row,
+    method_sections,
+    seeds_note,
+)
 from equable.reports.tables.table import Cell, Column, Section, Table, cell, mark_best, percent
 
-
-def task_columns(results: Results, *, change: bool = False, ranked: bool = True) -> tuple[Column, ...]:
-    """A column for each seen task, numbered from 1 as people do."""
-    return tuple(
-        percent(f"task_{t + 1}", f"Task {t + 1}", change=change, ranked=ranked)
-        for t in range(results.last_task + 1)
+#: The columns of the table by task. A column without numbers is left out.
+TASK_METRICS: dict[str, Column] = {
+    column.key: column
+    for column in (
+        replace(METRICS["accuracy"], about="share of rows predicted right"),
+        replace(METRICS["nll"], about="negative log-likelihood"),
+        percent("ece", "ECE", about="expected calibration error"),
+        Column("delta_ece", "Change", "points", 1, 100.0, signed=True, about="of the ECE, with its interval"),
+        percent("noise_floor", "Noise floor", ranked=False, about="ECE of these confidences if calibrated"),
+        Column(
+            "accepted", "Accepted", "%", 1, 100.0, about=f"largest share of rows with ≤ {TOLERATED} error"
+        ),
+        Column("temperature", "T", about="median over rows; in brackets 5 and 95 % where rows differ"),
     )
+}
+#: What fits a terminal of 80 columns.
+NARROW = ("accuracy", "nll", "ece", "delta_ece", "noise_floor", "temperature")
+TASKS_NOTE = (
+    "Change: of the ECE, with its 95 % interval. Accepted: the largest share of rows with at most "
+    f"{TOLERATED} error among them, the threshold chosen in hindsight. T: median temperature of the rows."
+)
+NARROW_NOTE = (
+    "Noise floor: the ECE of these very confidences if they were perfectly calibrated. T: median temperature."
+)
 
 
-def task_table(results: Results) -> Table:
-    """ECE of each task after the last one, with the noise floor of its own test set."""
-    columns = task_columns(results)
+def task_table(results: Results, *, narrow: bool = False) -> Table:
+    """Every ranked method and bound on each task and on all rows after the last task."""
+    shown = [c for key, c in TASK_METRICS.items() if not narrow or key in NARROW]
+    bounds = [m for m in results.methods if results.method(m).bound]
+    methods = (*results.ranked, *bounds)
+    cells = {
+        (m, v): {c.key: _task_cell(results, m, v, c, narrow) for c in shown}
+        for m in methods
+        for v in results.views
+    }
+    columns = tuple(c for c in shown if any(found[c.key].value is not None for found in cells.values()))
 
-    def cells(method: str) -> tuple[Cell, ...]:
-        return tuple(cell(c, results.of_task(method, "ece", t)) for t, c in enumerate(columns))
+    def section(view: int) -> Section:
+        ranked, rest = (
+            tuple(
+                replace(method_row(results, m, tuple(cells[m, view][c.key] for c in columns)), note="")
+                for m in group
+            )
+            for group in (results.ranked, bounds)
+        )
+        (marked,) = mark_best(columns, [Section(_view_title(results, view, narrow), ranked, ranked=True)])
+        floor = results.floor(view) if view < results.n_tasks and not results.file else None
+        if floor:
+            rest += (floor_row([cell(c, floor) if c.key == "ece" else Cell() for c in columns]),)
+        return replace(marked, rows=(*marked.rows, *rest))
 
-    floor = [cell(c, results.task_floor(t)) for t, c in enumerate(columns)] if results.floor() else []
-    sections = method_sections(results, cells, floor)
-    title = "ECE of each task after the last"
-    return Table(
-        "tasks", results.title, title, "Method", columns, mark_best(columns, sections), (seeds_note(results),)
-    )
+    name, title = ("tasks", "Every task and method") if results.has_tasks else ("main", "All rows")
+    notes: tuple[str, ...] = (NARROW_NOTE,) if narrow else (seeds_note(results), TASKS_NOTE)
+    notes += (bound_note(results, methods),) if any(map(results.seeds_at_bound, methods)) else ()
+    sections = tuple(section(view) for view in results.views)
+    return Table(name, results.title, title, "Method", columns, sections, notes)
 
 
-def task_change_table(results: Results) -> Table:
-    """Change in ECE of each task after the last one: where a method helps and where it harms."""
-    columns = task_columns(results, change=True, ranked=False)
+def _view_title(results: Results, view: int, narrow: bool) -> str:
+    if not results.has_tasks:
+        return ""
+    count = sum(results.counts) if view == results.n_tasks else results.counts[view]
+    return f"{results.task_name(view)} ({count:,}{'' if narrow else ' rows'})"
 
-    def cells(method: str) -> tuple[Cell, ...]:
-        return tuple(cell(c, results.of_task(method, "delta_ece", t)) for t, c in enumerate(columns))
 
-    sections = method_sections(results, cells)
-    rows = tuple(row for row in sections[0].rows if row.label != "Uncalibrated")
-    title = "Change in ECE of each task"
-    note = "ECE after − before calibration; above zero, the method made that task worse."
-    return Table(
-        "task_changes", results.title, title, "Method", columns, (Section("", rows), *sections[1:]), (note,)
-    )
+def _task_cell(results: Results, method: str, view: int, column: Column, narrow: bool) -> Cell:
+    """One number of one task; `narrow` leaves out intervals."""
+    if column.key == "accepted":
+        return cell(column, results.accepted(method, view))
+    if column.key == "noise_floor":
+        floors = [s.facts.get("noise_floor") for s in results.at(method)]
+        return cell(column, spread([floor and floor[view] for floor in floors]))
+    if column.key == "temperature":
+        return _temperature(results, method, view, narrow)
+    if column.key == "delta_ece":
+        if method == "uncalibrated":
+            return Cell()
+        interval = None if narrow else results.task_interval(method, view)
+        return cell(column, results.of_task(method, "delta_ece", view), interval)
+    return cell(column, results.of_task(method, column.key, view))
+
+
+def _temperature(results: Results, method: str, view: int, narrow: bool) -> Cell:
+    """Median temperature; in brackets the quantiles of a file's rows where they differ."""
+    column = TASK_METRICS["temperature"]
+    (score, *_) = results.at(method)
+    quantiles = score.facts.get("temperature_quantiles")
+    if quantiles is None:
+        medians = [s.temperatures[view] for s in results.at(method)] if view < results.n_tasks else []
+        return cell(column, spread(medians))
+    if quantiles[view] is None:
+        return Cell()
+    low, median, high = (quantiles[view][q] for q in ("q05", "q50", "q95"))
+    differ = not narrow and number(low) != number(high)
+    found = cell(column, Spread(median, 0.0, 1), (low, high) if differ else None)
+    return replace(found, text=f"{found.text}{AT_BOUND}") if score.facts["views_at_bound"][view] else found
 
 
 def steps_table(results: Results, metric: str = "average_ece") -> Table:
     """A metric after every task, over the tasks seen until then."""
     change = metric != "average_ece"
-    columns = tuple(
-        percent(f"after_{t + 1}", f"After {t + 1}", change=change) for t in range(results.last_task + 1)
-    )
+    tasks = range(results.n_tasks)
+    columns = tuple(percent(f"after_{t + 1}", f"After {t + 1}", change=change) for t in tasks)
 
     def cells(method: str) -> tuple[Cell, ...]:
         if change and method == "uncalibrated":
-            return tuple(Cell() for _ in columns)
+            return (Cell(),) * len(columns)
         return tuple(cell(c, results.metric(method, metric, t)) for t, c in enumerate(columns))
 
-    what = "maxΔECE" if change else "Average ECE"
     sections = mark_best(columns, method_sections(results, cells))
-    title = f"{what} after each task"
+    title = f"{'maxΔECE' if change else 'Average ECE'} after each task"
     name = "steps_worst" if change else "steps"
     return Table(name, results.title, title, "Method", columns, sections, (seeds_note(results),))
 
@@ -75,74 +143,40 @@ PROTOCOL = (
 
 def protocol_table(results: Results) -> Table:
     """T-CIL's protocol: ECE of all seen test rows pooled, equal-width and equal-mass, averaged over steps."""
+    kinds = ("uniform", "quantile")
 
     def over_steps(method: str, kind: str) -> list[float]:
-        """One mean over steps a seed."""
         means = []
         for seed in results.seeds:
-            steps = [results.scores.get((seed, t, method)) for t in range(results.last_task + 1)]
+            steps = [results.scores.get((seed, t, method)) for t in range(results.n_tasks)]
             values = [step.pooled[kind] for step in steps if step is not None]
             if len(values) == len(steps):
                 means.append(sum(values) / len(values))
         return means
 
     def cells(method: str) -> tuple[Cell, ...]:
-        steps = [spread(over_steps(method, kind)) for kind in ("uniform", "quantile")]
-        last = [
-            spread([score.pooled[kind] for score in results.at(method)]) for kind in ("uniform", "quantile")
-        ]
+        steps = [spread(over_steps(method, kind)) for kind in kinds]
+        last = [spread([score.pooled[kind] for score in results.at(method)]) for kind in kinds]
         return tuple(cell(c, value) for c, value in zip(PROTOCOL, [*steps, *last], strict=True))
 
     sections = mark_best(PROTOCOL, method_sections(results, cells))
-    note = "The ECE of all seen test rows together weighs rows alike, so tasks may cancel one another out."
-    title = "T-CIL's protocol"
-    return Table("protocol", results.title, title, "Method", PROTOCOL, sections, (note,))
-
-
-def accepted(results: Results, method: str, index: int) -> Spread | None:
-    """Share of a task's rows that can be accepted at 5 % error; one past the last task: of all rows."""
-    return results.over_seeds(method, lambda score: score.accepted[index])
-
-
-def accepted_gain(results: Results, method: str, index: int) -> Spread | None:
-    """How much more of the rows than with RC, seed by seed."""
-    with_rc = {score.seed: score.accepted[index] for score in results.at("rc")}
-    found = [score for score in results.at(method) if score.seed in with_rc]
-    return spread([score.accepted[index] - with_rc[score.seed] for score in found])
-
-
-def gain_table(results: Results) -> Table | None:
-    """How many more rows than with RC can be accepted with at most 5 % error among them."""
-    if "rc" not in results.methods:
-        return None
-    keys = [(f"task_{t + 1}", f"Task {t + 1}") for t in range(results.last_task + 1)]
-    columns = tuple(Column(*key, "points", 1, 100.0, signed=True) for key in [*keys, ("pooled", "All rows")])
-
-    def cells(method: str) -> tuple[Cell, ...]:
-        return tuple(cell(c, accepted_gain(results, method, i)) for i, c in enumerate(columns))
-
-    first, *others = method_sections(results, cells)
-    rows = tuple(row for row in first.rows if row.label != results.label("rc"))
-    note = "Share accepted − share accepted with RC, of the same seed; above zero, fewer rows go to a person."
-    title = "More rows accepted than with RC, at ≤ 5 % error"
-    sections = (Section("", rows), *others)
-    return Table(
-        "referral_gain", results.title, title, "Method", columns, sections, (note, seeds_note(results))
-    )
+    note = "The ECE of all seen test rows together weighs rows alike, so errors of tasks may cancel out."
+    return Table("protocol", results.title, "T-CIL's protocol", "Method", PROTOCOL, sections, (note,))
 
 
 def referral_table(results: Results) -> Table:
-    """The largest share of rows that can be accepted with at most 5 % error among them."""
-    tasks = [Column(f"task_{t + 1}", f"Task {t + 1}", "%", 1, 100.0) for t in range(results.last_task + 1)]
-    columns = (*tasks, Column("pooled", "All rows", "%", 1, 100.0, best="high"))
+    """The largest share of rows that can be accepted at the tolerated error."""
+    names = [results.task_name(view) for view in results.views]
+    columns = [Column(name.lower().replace(" ", "_"), name, "%", 1, 100.0) for name in names]
+    columns[-1] = replace(columns[-1], best="high")
 
     def cells(method: str) -> tuple[Cell, ...]:
-        return tuple(cell(c, accepted(results, method, i)) for i, c in enumerate(columns))
+        return tuple(cell(c, results.accepted(method, i)) for i, c in enumerate(columns))
 
     sections = mark_best(columns, method_sections(results, cells))
     note = (
         "The threshold is the best in hindsight. Within a task one temperature keeps the order of most rows, "
-        "so calibration shows in the last column, where one threshold must serve all tasks."
+        "so calibration shows in the last column, where one threshold serves all tasks."
     )
-    title = "Share accepted at ≤ 5 % error"
-    return Table("referral", results.title, title, "Method", columns, sections, (note,))
+    title = f"Share accepted at ≤ {TOLERATED} error"
+    return Table("referral", results.title, title, "Method", tuple(columns), sections, (note,))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from equable.reports import paper
-from equable.reports.results import Results
+from equable.reports.results import Results, spread
 from equable.reports.sentences import average_verdict, harmed_tasks, interval_of
 from equable.reports.tables.table import (
     Cell,
@@ -20,165 +20,217 @@ from equable.reports.tables.table import (
     percent,
 )
 
-ACCURACY = percent("accuracy", "Accuracy", ranked=False, about="mean over tasks; no method changes it")
-NLL = Column("nll", "NLL", digits=3, best="low", about="negative log-likelihood, mean over tasks")
-AVERAGE_ECE = percent("average_ece", "Average ECE", about="expected calibration error, mean over tasks")
-AVERAGE_CHANGE = percent("average_ece_change", "Change", change=True, about="of the average ECE")
-DELTA_LAST = percent(
-    "delta_last_ece", "ΔLECE", change=True, about="ECE after − before calibration on the last task"
-)
-MAX_DELTA = percent(
-    "max_delta_ece", "maxΔECE", change=True, about="the largest ECE after − before calibration of any task"
-)
-MAIN = (ACCURACY, NLL, AVERAGE_ECE, DELTA_LAST, MAX_DELTA)
-CHANGES = ("delta_last_ece", "max_delta_ece")
+#: The metrics of the main table by their name in the comparison: label, format and direction. The tables of
+#: a report, of several runs, the terminal, the page and scores.csv read them here.
+METRICS: dict[str, Column] = {
+    column.key: column
+    for column in (
+        replace(percent("accuracy", "Accuracy", about="mean over tasks"), best="high"),
+        Column("nll", "NLL", digits=3, best="low", about="negative log-likelihood, mean over tasks"),
+        percent("average_ece", "Average ECE", about="expected calibration error, mean over tasks"),
+        percent("delta_last_ece", "ΔLECE", change=True, about="ECE after − before on the last task"),
+        percent("max_delta_ece", "maxΔECE", change=True, about="largest ECE after − before of any task"),
+    )
+}
+#: Changes are zero by definition for the uncalibrated network, which is not ranked by them.
+CHANGES = tuple(key for key, column in METRICS.items() if column.signed)
+WORST = percent("worst_ece", "Worst ECE", about="ECE of the task with the highest")
 
 #: Behind the label of a method that has a temperature at a bound.
 AT_BOUND = " ‡"
-BOUNDS_NOTE = "Bounds know what no method may know (task labels, test labels); they are not ranked."
+BOUNDS_NOTE = "Bounds use task labels or test labels, which no method has; they are not ranked."
 VARIANTS_NOTE = "Variants are other settings of the methods above; they are not ranked."
 
 
 def method_sections(
-    results: Results, cells: Callable[[str], tuple[Cell, ...]], floor: Sequence[Cell] = ()
+    results: Results,
+    cells: Callable[[str], tuple[Cell, ...]],
+    floor: Sequence[Cell] = (),
+    methods: Sequence[str] | None = None,
 ) -> tuple[Section, ...]:
-    """Methods, variants and bounds, each under its own heading; the noise floor last among the bounds."""
-    others = [m for m in results.methods if m not in results.ranked]
+    """Methods, variants and bounds, each under its own heading; the noise floor is the last bound."""
+    shown = results.methods if methods is None else methods
+    ranked = [m for m in shown if m in results.ranked]
+    others = [m for m in shown if m not in results.ranked]
     oracles = [m for m in others if results.method(m).bound]
     variants = [m for m in others if m not in oracles]
-    bounds = [_row(results, m, cells) for m in oracles]
+    lacking = any(not results.is_whole(m) for m in variants)
+    variants_note = VARIANTS_NOTE + (" Nor are methods that lack a score for some seed." if lacking else "")
+
+    def section(title: str, names: Sequence[str], note: str = "") -> Section:
+        rows = tuple(method_row(results, m, cells(m)) for m in names)
+        return Section(title, rows, not title, " ".join(filter(None, (note, bound_note(results, names)))))
+
+    bounds = section("Bounds, not ranked", oracles, BOUNDS_NOTE)
     if floor:
-        note = "the ECE that a perfectly calibrated model would show on so few rows"
-        bounds.append(Row("Noise floor", tuple(floor), note))
-    ranked = tuple(_row(results, m, cells) for m in results.ranked)
-    rest = tuple(_row(results, m, cells) for m in variants)
-    variants_note = VARIANTS_NOTE + _lacking(results, others)
-    return (
-        Section("", ranked, ranked=True, note=bound_note(results, results.ranked)),
-        Section(
-            "Variants, not ranked", rest, note=_joined(" ", variants_note, bound_note(results, variants))
-        ),
-        Section(
-            "Bounds, not ranked", tuple(bounds), note=_joined(" ", BOUNDS_NOTE, bound_note(results, oracles))
-        ),
-    )
+        bounds = replace(bounds, rows=(*bounds.rows, floor_row(floor)))
+    return section("", ranked), section("Variants, not ranked", variants, variants_note), bounds
+
+
+def floor_row(cells: Sequence[Cell]) -> Row:
+    """The noise floor as a row."""
+    return Row("Noise floor", tuple(cells), "the ECE of a perfectly calibrated model on this many rows")
 
 
 def bound_note(results: Results, methods: Sequence[str]) -> str:
     """Which of these methods have a temperature at a bound, and in how many seeds; "" where none has."""
     found = {m: n for m in methods if (n := results.seeds_at_bound(m))}
     named = ", ".join(f"{results.label(m)} in {n} of {len(results.at(m))} seeds" for m, n in found.items())
+    if results.file:
+        named = ", ".join(results.label(m) for m in found)
     return f"‡ A temperature ended at its bound, 0.05 or 100: {named}." if found else ""
 
 
-def _joined(separator: str, *notes: str) -> str:
-    return separator.join(note for note in notes if note)
-
-
-def _lacking(results: Results, methods: Sequence[str]) -> str:
-    lack = any(not (results.is_whole(m) or results.method(m).bound) for m in methods)
-    return " Nor are methods that lack a score for some seed." if lack else ""
-
-
-def _row(results: Results, method: str, cells: Callable[[str], tuple[Cell, ...]]) -> Row:
-    known, n = results.method(method), len(results.at(method))
-    part = "" if n == len(results.seeds) else f" ({n} of {len(results.seeds)} seeds)"
+def method_row(results: Results, method: str, cells: tuple[Cell, ...]) -> Row:
+    """The method's row: its label with marks, its cells, and a note."""
+    known = results.method(method)
+    n_seeds = len(results.at(method))
+    part = "" if n_seeds == len(results.seeds) else f" ({n_seeds} of {len(results.seeds)} seeds)"
     bound = results.seeds_at_bound(method)
-    mark = AT_BOUND if bound else ""
-    note = f"a temperature at its bound in {bound} of {n} seeds" if bound else ""
-    return Row(known.label + mark + part, cells(method), _joined("; ", known.note, note))
+    note = f"a temperature at its bound in {bound} of {n_seeds} seeds" if bound and not results.file else ""
+    label = known.label + (AT_BOUND if bound else "") + part
+    return Row(label, cells, "; ".join(filter(None, (known.note, note))))
 
 
 def seeds_note(results: Results) -> str:
     """What the numbers are means of."""
-    rows = f"test sets of {_range(results.counts)} rows a task"
+    low = min(results.counts)
+    high = max(results.counts)
+    counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    if results.file:
+        last = results.task_name(results.last_task).lower()
+        return f"{counts} rows a task, the last is {last}." if results.has_tasks else f"{counts} rows."
+    rows = f"test sets of {counts} rows a task"
     if len(results.seeds) == 1:
         return f"One seed ({results.seeds[0]}), so no spread between seeds; {rows}."
     seeds = ", ".join(map(str, results.seeds))
     return f"Mean ± standard deviation over {len(results.seeds)} seeds ({seeds}); {rows}."
 
 
-def _range(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
-def _main_cells(results: Results, method: str) -> tuple[Cell, ...]:
-    # The changes of the uncalibrated network are zero by definition and win nothing.
+def metric_cells(results: Results, method: str, columns: Sequence[Column]) -> list[Cell]:
+    """The method's metrics after the last task; no changes for the uncalibrated network."""
     skip = CHANGES if method == "uncalibrated" else ()
-    return tuple(Cell() if c.key in skip else cell(c, results.metric(method, c.key)) for c in MAIN)
+    return [Cell() if c.key in skip else cell(c, results.metric(method, c.key)) for c in columns]
 
 
-def main_table(results: Results) -> Table:
-    """Accuracy, NLL, average ECE, ΔLECE and maxΔECE after the last task, the best marked."""
-    floor = tuple(cell(c, results.floor()) if c is AVERAGE_ECE else Cell() for c in MAIN)
-    sections = method_sections(
-        results, lambda method: _main_cells(results, method), floor if results.floor() else ()
-    )
-    done, planned = results.last_task + 1, results.planned_tasks
-    title = f"After all {done} tasks" if planned > 1 else "After the first task"
-    title = title if results.is_finished else f"After {done} of {planned} tasks"
+def main_table(results: Results, *, narrow: bool = False) -> Table:
+    """The metrics after the last task, the best marked; of a file also its worst task.
+
+    `narrow`: one digit less beside a standard deviation, for a terminal of 80 columns.
+    """
+    columns = (*METRICS.values(), *([WORST] if results.file else []))
+    if narrow and len(results.seeds) > 1:
+        columns = tuple(replace(c, digits=c.digits - 1) for c in columns)
+
+    def cells(method: str) -> tuple[Cell, ...]:
+        found = metric_cells(results, method, columns[: len(METRICS)])
+        return tuple(found if len(found) == len(columns) else _named_tasks(results, method, found))
+
+    floor = [cell(c, results.floor()) if c.key == "average_ece" else Cell() for c in columns]
+    sections = method_sections(results, cells, floor if results.floor() and not results.file else ())
     notes = (seeds_note(results), "Best of the ranked methods in bold; equal in print is equally good.")
-    return Table("main", results.title, title, "Method", MAIN, mark_best(MAIN, sections), notes)
+    return Table(
+        "main", results.title, _main_title(results), "Method", columns, mark_best(columns, sections), notes
+    )
 
 
-# One digit: the second of a number with such an interval says nothing.
+def _main_title(results: Results) -> str:
+    if results.file:
+        return "Means over tasks"
+    if not results.is_finished:
+        return f"After {results.n_tasks} of {results.planned_tasks} tasks"
+    return f"After all {results.n_tasks} tasks" if results.planned_tasks > 1 else "After the first task"
+
+
+def _named_tasks(results: Results, method: str, cells: list[Cell]) -> list[Cell]:
+    """The cells and the highest ECE of any task; maxΔECE and that name their task in brackets."""
+
+    def named(one: Cell, metric: str) -> Cell:
+        found = [results.of_task(method, metric, task) for task in range(results.n_tasks)]
+        values = {task: value.mean for task, value in enumerate(found) if value is not None}
+        name = results.task_name(max(values, key=values.__getitem__)).removeprefix("Task ")
+        return replace(one, text=f"{one.text} [{name}]")
+
+    worst = spread([max(task["ece"] for task in s.comparison["tasks"]) for s in results.at(method)])
+    place = list(METRICS).index("max_delta_ece")
+    if method != "uncalibrated":
+        cells[place] = named(cells[place], "delta_ece")
+    return [*cells, named(cell(WORST, worst), "ece")]
+
+
+# One digit: with such intervals the second says nothing.
 INTERVALS = (
-    *(replace(c, digits=1, best=None) for c in (AVERAGE_ECE, AVERAGE_CHANGE, DELTA_LAST, MAX_DELTA)),
+    replace(METRICS["average_ece"], digits=1, best=None),
+    Column("average_ece_change", "Change", "points", 1, 100.0, signed=True, about="of the average ECE"),
+    Column("nll_change", "Change in NLL", "", 3, signed=True),
+    Column("pooled_ece_change", "Change, pooled", "points", 1, 100.0, signed=True, about="all rows together"),
+    *(replace(METRICS[key], digits=1, best=None) for key in CHANGES),
     Column("average", "On average"),
     Column("harmed", "Tasks harmed"),
 )
 
 
 def intervals_table(results: Results) -> Table | None:
-    """The same with 95 % bootstrap intervals and what may be read from them; None without bootstrap."""
-    if interval_of(results, "uncalibrated", "average_ece") is None:
+    """Metrics with 95 % bootstrap intervals and what follows from them; None without intervals."""
+    methods = [m for m in results.ranked if m != "uncalibrated"] or results.ranked
+    if not results.has_bootstrap or not any(results.at(m)[0].comparison["intervals"] for m in methods):
         return None
+    columns = INTERVALS if results.has_tasks else INTERVALS[:3]
+    numbers = [column for column in columns if column.key not in ("average", "harmed")]
 
     def cells(method: str) -> tuple[Cell, ...]:
-        numbers = INTERVALS[:1] if method == "uncalibrated" else INTERVALS[:-2]
-        shown = [cell(c, results.metric(method, c.key), results.interval(method, c.key)) for c in numbers]
-        if method == "uncalibrated":
-            return (*shown, *[Cell()] * (len(INTERVALS) - len(shown)))
-        harmed = ", ".join(str(task + 1) for task in harmed_tasks(results, method))
-        return (*shown, Cell(average_verdict(results, method)), Cell(harmed or "none"))
+        plain = method == "uncalibrated"
+        shown = [
+            Cell()
+            if plain and c.signed
+            else cell(c, results.metric(method, c.key), results.interval(method, c.key))
+            for c in numbers
+        ]
+        harmed = ", ".join(results.task_name(t).removeprefix("Task ") for t in harmed_tasks(results, method))
+        verdicts = [Cell()] * 2 if plain else [Cell(average_verdict(results, method)), Cell(harmed or "none")]
+        return (*shown, *verdicts[: len(columns) - len(numbers)])
 
-    notes = (
-        "95 % intervals of the paired bootstrap over test rows, their ends averaged over seeds: how far "
-        "other test rows would move a number, not other seeds.",
+    notes = [
+        "95 % intervals of the paired bootstrap over rows, their ends averaged over seeds: how far other "
+        "rows would move a number, not other seeds.",
         "A task is harmed if its ECE rises beyond noise, all tasks considered at once.",
-    )
+    ]
+    if interval_of(results, methods[-1], "average_ece") is None:
+        notes.append("Without interval: what includes a task of too few rows, or of rows all alike.")
     sections = method_sections(results, cells)[:1]
-    return Table("intervals", results.title, "95 % intervals", "Method", INTERVALS, sections, notes)
+    return Table("intervals", results.title, "95 % intervals", "Method", columns, sections, tuple(notes))
 
 
 REDUCED = "reduced"
 
 
-def paper_table(results: Results) -> Table | None:
+def beside_paper_table(results: Results) -> Table | None:
     """Ours beside the paper's numbers; None where the run is none of the paper's.
 
-    A run whose settings differ from the paper's is reduced, and the title lists them.
+    A run whose settings differ from the paper's is reduced, and the title lists the settings.
     """
     if not (paper.is_paper_preset(results.paper, results.backbone) and results.is_finished):
         return None
     apart = paper.settings_apart(results.config, results.environment, results.seeds)
     sides = {"ours": f"ours, {REDUCED}" if apart else "ours", "paper": "paper"}
-    columns = [Column(f"{c.key}_{key}", side, group=c.short) for c in MAIN for key, side in sides.items()]
+    metrics = tuple(METRICS.values())
+    columns = tuple(
+        Column(f"{c.key}_{key}", side, group=c.short) for c in metrics for key, side in sides.items()
+    )
     title = f"Ours ({REDUCED}: {'; '.join(apart)}) and the paper's" if apart else "Ours and the paper's"
 
     def row(method: str) -> Row:
-        printed = [paper.printed_score(results.paper, method, c.key, results.backbone) for c in MAIN]
-        pairs = zip(_main_cells(results, method), map(paper_cell, printed), strict=True)
+        printed = [paper.printed_score(results.paper, method, c.key, results.backbone) for c in metrics]
+        pairs = zip(metric_cells(results, method, metrics), map(paper_cell, printed), strict=True)
         mark = AT_BOUND if results.seeds_at_bound(method) else ""
         return Row(results.label(method) + mark, tuple(one for pair in pairs for one in pair))
 
-    rows = tuple(row(m) for m in results.ranked)
     misprints = [
         f"{results.label(key[2])}, {key[3]}: {wrong}."
         for key, wrong in paper.MISPRINTS.items()
         if key[:2] == (results.backbone, results.paper)
     ]
     note = "The paper: mean ± standard deviation over three seeds; maxΔECE is drawn there, never printed."
+    rows = tuple(row(m) for m in results.ranked)
     sections = (Section("", rows, note=bound_note(results, results.ranked)),)
-    return Table("paper", results.title, title, "Method", tuple(columns), sections, (note, *misprints))
+    return Table("paper", results.title, title, "Method", columns, sections, (note, *misprints))

@@ -1,4 +1,4 @@
-"""One table, four ways to print it: Markdown, LaTeX, CSV and the terminal."""
+"""A table as Markdown, LaTeX, CSV and for the terminal."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _markdown_line(texts: list[str], raw: bool = False) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown takes literally: user's names may hold anything."""
+    """Escaped for Markdown: names of users may hold any character."""
     text = " ".join(text.split()).replace("\\", "\\\\")
     for character in "|<>*_`[]#":
         if character not in "[]" or "](" in text:
@@ -178,7 +178,9 @@ def rich_table(table: Table) -> RichTable:
     from rich.text import Text
 
     drawn = RichTable(title=Text(table.full_title), title_justify="left", caption_justify="left", box=None)
-    drawn.title_style, drawn.pad_edge = "bold", False
+    drawn.title_style = "bold"
+    drawn.pad_edge = False
+    drawn.collapse_padding = True
     drawn.add_column(Text(table.stub), min_width=14)
     for column in table.columns:
         drawn.add_column(Text(column.heading), justify="right")

@@ -7,24 +7,17 @@ from __future__ import annotations
 
 from equable.benchmark.score_record import Score
 from equable.reports.results import Results
+from equable.reports.tables.main import METRICS
 from equable.reports.tables.render import csv_lines
+from equable.reports.tables.runtime import PARTS
 
-COMPARED = (
-    "accuracy",
-    "nll",
-    "average_ece",
-    "pooled_ece",
-    "average_ece_change",
-    "delta_last_ece",
-    "max_delta_ece",
-)
-BOUNDED = ("average_ece", "average_ece_change", "delta_last_ece", "max_delta_ece")
-PARTS = ("forward", "fit", "apply")
+COMPARED = (*METRICS, "pooled_ece", "average_ece_change")
+WITH_INTERVAL = ("average_ece", "average_ece_change", "delta_last_ece", "max_delta_ece")
 
 
 def scores_csv(*runs: Results) -> str:
-    """All scores of all seeds, also of those unfinished; floats keep every bit."""
-    ends = [f"{name}_{end}" for name in BOUNDED for end in ("low", "high")]
+    """All scores of all seeds, also of unfinished ones; floats keep every bit."""
+    ends = [f"{name}_{end}" for name in WITH_INTERVAL for end in ("low", "high")]
     heading = [
         "run",
         "dataset",
@@ -47,7 +40,7 @@ def scores_csv(*runs: Results) -> str:
 
 def _line(score: Score) -> list[str]:
     intervals = score.comparison["intervals"]
-    ends = [end for name in BOUNDED for end in intervals.get(name, (None, None))]
+    ends = [end for name in WITH_INTERVAL for end in intervals.get(name, (None, None))]
     values = [
         *(score.comparison[name] for name in COMPARED),
         *ends,

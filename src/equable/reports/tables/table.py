@@ -1,4 +1,4 @@
-"""A table as data: columns, sections of rows, marks. Renderers and the page need nothing else."""
+"""A table as data: columns, sections of rows, marks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from itertools import groupby
 from typing import Literal
 
 from equable.reports.paper import Printed
-from equable.reports.results import Spread
+from equable.reports.results import Spread, number
 
 NOTHING = "–"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity. `scale` turns stored fractions into printed percent."""
+    """A quantity. `scale` turns stored fractions into printed percent; `best` is its direction."""
 
     key: str
     label: str
@@ -25,16 +25,16 @@ class Column:
     signed: bool = False
     best: Literal["low", "high"] | None = None
     about: str = ""
-    group: str = ""  # what it shares with its neighbours
+    group: str = ""  # heading above neighbouring columns
 
     @property
     def short(self) -> str:
-        """Label and unit, below the heading of the group."""
+        """Label and unit, without the group."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
     @property
     def heading(self) -> str:
-        """All of it, for where there is one line of headings."""
+        """Group, label and unit in one line."""
         return f"{self.group}: {self.short}" if self.group else self.short
 
 
@@ -46,7 +46,7 @@ def percent(key: str, label: str, *, change: bool = False, ranked: bool = True, 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is printed, and the numbers behind it in printed units (std, interval: where there are any)."""
+    """The printed text, and the numbers behind it in printed units."""
 
     text: str = NOTHING
     value: float | None = None
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """Rows under a heading of their own. Only the rows of a ranked section compete for the mark."""
+    """Rows under a heading. Only the rows of a ranked section can be marked best."""
 
     title: str
     rows: tuple[Row, ...]
@@ -95,37 +95,22 @@ class Table:
 
     @property
     def full_title(self) -> str:
-        """What stands above the table where no page does."""
+        """Title with the name of the run."""
         return f"{self.of}: {self.title}" if self.of else self.title
 
 
-def number(value: float, digits: int = 2, signed: bool = False) -> str:
-    """A number for print: a true minus sign, no "−0.00".
-
-    Examples
-    --------
-    >>> from equable.reports.tables.table import number
-    >>> number(-0.001), number(2.5, 1, signed=True), number(-2.31)
-    ('0.00', '+2.5', '−2.31')
-    """
-    text = f"{value:{'+' if signed else ''},.{digits}f}"
-    if not any(digit in text for digit in "123456789"):
-        text = text.lstrip("+-")
-    return text.replace("-", "−")
-
-
 def cell(column: Column, value: Spread | None, interval: tuple[float, float] | None = None) -> Cell:
-    """Mean ± std; a single seed has no spread to show. The interval goes behind it in brackets."""
+    """Mean ± std, of a single seed the mean alone; with an interval the mean and its ends in brackets."""
     if value is None:
         return Cell()
-    mean, std = value.mean * column.scale, value.std * column.scale
+    mean = value.mean * column.scale
+    std = value.std * column.scale if value.n > 1 else None
     text = number(mean, column.digits, column.signed)
     if interval is None:
-        lone = value.n < 2
-        return Cell(text if lone else f"{text} ± {number(std, column.digits)}", mean, None if lone else std)
+        return Cell(text if std is None else f"{text} ± {number(std, column.digits)}", mean, std)
     low, high = (end * column.scale for end in interval)
     ends = ", ".join(number(end, column.digits, column.signed) for end in (low, high))
-    return Cell(f"{text} [{ends}]", mean, low=low, high=high)
+    return Cell(f"{text} [{ends}]", mean, std, low, high)
 
 
 def paper_cell(printed: Printed | None, digits: int = 2) -> Cell:
@@ -136,9 +121,9 @@ def paper_cell(printed: Printed | None, digits: int = 2) -> Cell:
 
 
 def mark_best(columns: Sequence[Column], sections: Sequence[Section]) -> tuple[Section, ...]:
-    """Mark the best cell of each column among ranked sections; equal in print is equally good.
+    """Mark the best cells of each column among ranked sections; equal in print is equally good.
 
-    Where all competitors print the same, nobody is marked.
+    A column in which all cells print the same has no mark.
     """
     best: dict[int, str] = {}
     for index, column in enumerate(columns):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import equable
-from equable.deploy.evaluation import evaluate_files, labels_of
-from equable.deploy.evaluation_sentences import about_file, sentences_of
-from equable.deploy.evaluation_tables import build_tables, terminal_tables
+from equable.deploy.evaluate_file import evaluate_file, labels_of
 from equable.errors import FileFormatError, InputError
+from equable.reports.sentences import summarise
+from equable.reports.tables import build_tables, terminal_tables
 from planted import make_incremental
 
 
@@ -40,7 +40,11 @@ def naive_ece(labels, probabilities):
 
 def evaluate(files, *names, test="test", how=None, n_bootstrap=0):
     calibrators = [files / f"{name}.safetensors" for name in names]
-    return evaluate_files(files / f"{test}.npz", calibrators, how, n_bootstrap=n_bootstrap)
+    return evaluate_file(files / f"{test}.npz", calibrators, how, n_bootstrap=n_bootstrap)
+
+
+def said_of(evaluation):
+    return summarise(evaluation.results)
 
 
 @pytest.mark.parametrize("how", ["all", "tasks", "16"])
@@ -50,51 +54,49 @@ def test_numbers_are_those_of_a_naive_computation(files, how):
     after = arc.predict_proba(outputs.logits, groups=groups)
     before = np.exp(outputs.logits)
     before /= before.sum(axis=1, keepdims=True)
-    plain, found = evaluate(files, "arc", how=how).methods
+    plain, found = evaluate(files, "arc", how=how).to_dict()["methods"]
     eces = []
-    for view, task in zip(found.views, [3, 4, 7, None], strict=True):
+    for view, task in zip(found["views"], [3, 4, 7, None], strict=True):
         rows = np.full(len(outputs), True) if task is None else outputs.tasks == task
         y, p = outputs.labels[rows], after[rows]
-        assert view.name == ("All rows" if task is None else f"Task {task}")
-        assert view.count == rows.sum()
-        assert view.accuracy == pytest.approx((p.argmax(axis=1) == y).mean())
-        assert view.nll == pytest.approx(-np.log(p[np.arange(len(y)), y]).mean())
-        assert view.ece == pytest.approx(naive_ece(y, p))
-        assert view.delta_ece == pytest.approx(naive_ece(y, p) - naive_ece(y, before[rows]))
+        assert view["name"] == ("All rows" if task is None else f"Task {task}")
+        assert view["count"] == rows.sum()
+        assert view["accuracy"] == pytest.approx((p.argmax(axis=1) == y).mean())
+        assert view["nll"] == pytest.approx(-np.log(p[np.arange(len(y)), y]).mean())
+        assert view["ece"] == pytest.approx(naive_ece(y, p))
+        assert view["delta_ece"] == pytest.approx(naive_ece(y, p) - naive_ece(y, before[rows]))
         temperature = arc.temperature(outputs.logits, groups=groups)[rows]
-        assert view.temperature[2] == pytest.approx(np.median(temperature))
-        assert view.accepted == equable.metrics.accepted_share(y, p)
-        eces.append(view.ece)
-    assert found.comparison.average_ece == pytest.approx(np.mean(eces[:3]))
-    assert found.worst.ece == max(eces[:3])
-    assert plain.views[0].delta_ece == 0
+        assert view["temperature"]["q50"] == pytest.approx(np.median(temperature))
+        assert view["accepted"] == equable.metrics.accepted_share(y, p)
+        assert sum(view["reliability"]["count"]) == rows.sum()
+        eces.append(view["ece"])
+    assert found["comparison"]["average_ece"] == pytest.approx(np.mean(eces[:3]))
+    assert found["worst_task"] == f"Task {[3, 4, 7][int(np.argmax(eces[:3]))]}"
+    assert plain["views"][0]["delta_ece"] == 0
 
 
-def test_one_temperature_harms_the_newest_task_and_the_words_say_so(files):
-    found = evaluate(files, "ts", "dats", n_bootstrap=300)
-    first, second = sentences_of(found)
+def test_one_temperature_harms_the_newest_task_and_the_sentences_say_so(files):
+    first, second, *_ = said_of(evaluate(files, "ts", "dats", n_bootstrap=300))
     assert first.startswith("DATS lowers average ECE from ")
-    assert "no task gets worse" in first
+    assert " points) and harms no task" in first
     assert second.startswith("TS ")
-    assert second.endswith("beyond noise.")
-    assert "task 7 gets worse by +" in second
-    assert found.methods[1].most_harmed.name == "Task 7"
+    assert "harms task 7 (+" in second
 
 
-def test_without_bootstrap_the_words_claim_no_more_than_the_direction(files):
-    (said,) = sentences_of(evaluate(files, "ts"))
-    assert "no bootstrap says how sure" in said
-    assert "beyond noise" not in said
+def test_without_bootstrap_the_sentences_state_the_direction_only(files):
+    sentences = said_of(evaluate(files, "ts"))
+    assert "raises it on task 7" in sentences[0]
+    assert any("No bootstrap was run" in sentence for sentence in sentences)
+    assert "harms" not in " ".join(sentences)
 
 
 def test_a_change_within_noise_is_called_that(files, tmp_path):
     """The plain softmax saved as a calibrator changes nothing."""
     outputs = equable.Outputs.load(files / "test.npz")
     equable.Uncalibrated().fit(outputs.logits, outputs.labels).save(tmp_path / "same.safetensors")
-    found = evaluate_files(files / "test.npz", [tmp_path / "same.safetensors"], n_bootstrap=50)
-    (said,) = sentences_of(found)
-    assert said.startswith("Uncalibrated (same) does not change average ECE beyond noise")
-    assert [view.delta_ece for view in found.methods[1].views] == [0] * 4
+    found = evaluate_file(files / "test.npz", [tmp_path / "same.safetensors"], n_bootstrap=50)
+    assert any(said.startswith("Uncalibrated (same) does nothing beyond noise") for said in said_of(found))
+    assert [view["delta_ece"] for view in found.to_dict()["methods"][1]["views"]] == [0] * 4
 
 
 def cut(files, target, counts):
@@ -106,68 +108,69 @@ def cut(files, target, counts):
 
 
 @pytest.mark.parametrize(
-    ("counts", "which", "end"),
+    ("counts", "small", "harm"),
     [
-        ((300, 300, 1), "task 7 has", "; of the others none gets worse (the least gain: task "),
-        ((1, 300, 300), "task 3 has", "; task 7 gets worse by +"),
-        ((19, 300, 3), "2 of 3 tasks have", "; of the others none gets worse (the least gain: task 4, "),
-        ((5, 5, 5), "3 of 3 tasks have", "."),
+        ((300, 300, 1), "task 7", False),
+        ((1, 300, 300), "task 3", True),  # task 7 has rows enough
+        ((19, 300, 3), "tasks 3 and 7", False),
+        ((5, 5, 5), "tasks 3, 4 and 7", False),
     ],
 )
-def test_a_task_of_few_rows_is_no_evidence(files, tmp_path, counts, which, end):
+def test_a_task_of_few_rows_is_no_evidence(files, tmp_path, counts, small, harm):
     path = cut(files, tmp_path / "few.npz", counts)
-    found = evaluate_files(path, [files / "ts.safetensors"], n_bootstrap=100)
-    (said,) = sentences_of(found)
-    assert said.startswith("TS: average ECE ")
-    doubt = f" %, but {which} too few rows to tell whether that is noise (it takes 20, not all alike)"
-    assert doubt + end in said
-    assert ("beyond noise" in said) == (counts == (1, 300, 300))  # task 7 has rows enough there
-    views = found.methods[1].by_task
-    assert [view.delta_ece_interval is None for view in views] == [n < 20 for n in counts]
-    tables = {table.name: table for table in build_tables(found)}
+    found = evaluate_file(path, [files / "ts.safetensors"], n_bootstrap=100)
+    sentences = said_of(found)
+    assert f"Too few rows to tell a difference from noise: {small} (it takes 20, not all alike)." in sentences
+    assert ("harms task 7" in " ".join(sentences)) == harm
+    views = found.to_dict()["methods"][1]["views"][:3]
+    assert [view["delta_ece_interval"] is None for view in views] == [n < 20 for n in counts]
+    tables = {table.name: table for table in build_tables(found.results)}
     assert ("intervals" in tables) == (counts[2] >= 20)
     if "intervals" in tables:
-        assert "fewer than 20 rows" in tables["intervals"].notes[1]
-        cells = tables["intervals"].sections[0].rows[0].cells
-        assert [cell.low is not None for cell in cells] == [False] * 4 + [True, False]  # that of ΔLECE
+        cells = tables["intervals"].sections[0].rows[-1].cells
+        columns = [column.key for column in tables["intervals"].columns]
+        assert [key for key, cell in zip(columns, cells, strict=True) if cell.low is not None] == [
+            "delta_last_ece"
+        ]
 
 
 @pytest.mark.parametrize("rows", [[0], [0] * 500, [0, 1, 2]])
 def test_few_or_equal_rows_without_tasks_are_no_evidence(files, tmp_path, rows):
     equable.Outputs.load(files / "flat.npz")[rows].save(tmp_path / "few.npz")
-    (said,) = sentences_of(evaluate_files(tmp_path / "few.npz", [files / "dats.safetensors"]))
-    assert "but there are too few rows to tell whether that is noise (it takes 20, not all alike)." in said
-    assert "points" not in said
+    sentences = said_of(evaluate_file(tmp_path / "few.npz", [files / "dats.safetensors"]))
+    assert "Too few rows to tell a difference from noise: all rows (it takes 20, not all alike)." in sentences
+    assert "points" not in " ".join(sentences)
 
 
 @pytest.mark.parametrize("n", [1, 39])
 def test_few_replicates_are_refused(files, n):
     with pytest.raises(InputError, match=f"--bootstrap must be 0 .no intervals. or at least 40.*got {n}"):
         evaluate(files, "ts", n_bootstrap=n)
-    assert "beyond noise" in " ".join(sentences_of(evaluate(files, "ts", n_bootstrap=40)))
 
 
 def test_rows_without_tasks_are_one_view(files):
     found = evaluate(files, "arc", test="flat", n_bootstrap=50)
-    assert [view.name for view in found.views] == ["All rows"]
-    assert found.grouping.how == "all"
-    assert found.methods[1].views[0].ece == pytest.approx(found.methods[1].comparison.pooled_ece)
-    assert "task" not in " ".join([about_file(found), *sentences_of(found)])
-    assert [table.name for table in build_tables(found)] == ["main", "intervals"]
+    _, arc = found.to_dict()["methods"]
+    assert [view["name"] for view in arc["views"]] == ["All rows"]
+    assert found.facts["groups"] == "all"
+    assert arc["views"][0]["ece"] == pytest.approx(arc["comparison"]["pooled_ece"])
+    assert "task" not in " ".join([found.results.file.about, *said_of(found)])
+    assert {table.name for table in build_tables(found.results)} == {"main", "intervals"}
 
 
 def test_a_single_task_is_no_task(files, tmp_path):
     outputs = equable.Outputs.load(files / "test.npz")
     outputs[outputs.tasks == 4].save(tmp_path / "one.npz")
-    assert [v.name for v in evaluate_files(tmp_path / "one.npz", n_bootstrap=0).views] == ["All rows"]
+    (plain,) = evaluate_file(tmp_path / "one.npz", n_bootstrap=0).to_dict()["methods"]
+    assert [view["name"] for view in plain["views"]] == ["All rows"]
 
 
 def test_a_single_row(files, tmp_path):
     equable.Outputs.load(files / "test.npz")[:1].save(tmp_path / "row.npz")
     calibrators = [files / "dats.safetensors", files / "arc.safetensors"]
-    found = evaluate_files(tmp_path / "row.npz", calibrators, n_bootstrap=50)
-    assert found.n_rows == 1
-    assert all(np.isfinite(view.ece) for method in found.methods for view in method.views)
+    found = evaluate_file(tmp_path / "row.npz", calibrators, n_bootstrap=50).to_dict()
+    assert found["rows"] == 1
+    assert all(np.isfinite(view["ece"]) for method in found["methods"] for view in method["views"])
 
 
 def test_equal_seeds_give_equal_numbers(files):
@@ -195,38 +198,44 @@ def test_labels_are_needed(files, tmp_path):
     outputs = equable.Outputs.load(files / "test.npz")
     equable.Outputs(outputs.logits, tasks=outputs.tasks).save(tmp_path / "bare.npz")
     with pytest.raises(FileFormatError, match=r"bare.npz must hold labels for this; it holds logits, tasks"):
-        evaluate_files(tmp_path / "bare.npz")
+        evaluate_file(tmp_path / "bare.npz")
 
 
 def test_tables_hold_the_numbers_and_mark_the_best(files):
     found = evaluate(files, "ts", "dats", n_bootstrap=50)
-    main, tasks, intervals = build_tables(found)
+    dats = found.to_dict()["methods"][2]
+    tables = {table.name: table for table in build_tables(found.results)}
+    main = tables["main"]
     row = next(r for r in main.sections[0].rows if r.label == "DATS")
     cells = dict(zip([c.key for c in main.columns], row.cells, strict=True))
-    assert cells["average_ece"].value == pytest.approx(100 * found.methods[2].comparison.average_ece)
+    assert cells["average_ece"].value == pytest.approx(100 * dats["comparison"]["average_ece"])
     assert cells["average_ece"].best
-    assert cells["max_delta_ece"].text.endswith(f"[{found.methods[2].most_harmed.task}]")
-    assert [section.title for section in tasks.sections] == [
+    most_harmed = max(dats["views"][:3], key=lambda view: view["delta_ece"])["name"]
+    assert cells["max_delta_ece"].text.endswith(f"[{most_harmed.removeprefix('Task ')}]")
+    assert cells["worst_ece"].text.endswith(f"[{dats['worst_task'].removeprefix('Task ')}]")
+    assert [section.title for section in tables["tasks"].sections] == [
         *(f"Task {task} (300 rows)" for task in (3, 4, 7)),
         "All rows (900 rows)",
     ]
-    assert all(len(section.rows) == 3 for section in tasks.sections)
-    assert [r.label for r in intervals.sections[0].rows] == ["TS", "DATS"]
-    low, high = found.methods[2].comparison.intervals["max_delta_ece"]
-    assert (intervals.sections[0].rows[1].cells[-1].low, high) == (pytest.approx(100 * low), high)
+    assert all(len(section.rows) == 3 for section in tables["tasks"].sections)
+    floors = [section.rows[2].cells[4].value for section in tables["tasks"].sections]
+    assert floors == pytest.approx([100 * view["noise_floor"] for view in dats["views"]])
+    rows = {r.label: r.cells for r in tables["intervals"].sections[0].rows}
+    keys = [column.key for column in tables["intervals"].columns]
+    low, high = dats["comparison"]["intervals"]["max_delta_ece"]
+    shown = rows["DATS"][keys.index("max_delta_ece")]
+    assert (shown.low, shown.high) == pytest.approx((100 * low, 100 * high))
 
 
 def test_terminal_tables_fit_80_columns(files):
     from rich.console import Console
 
-    from equable.reports.tables.render import rich_table
-
-    for table in terminal_tables(evaluate(files, "ts", "dats", "arc")):
-        drawn = rich_table(table)
+    for drawn in terminal_tables(evaluate(files, "ts", "dats", "arc").results):
         drawn.columns[0].no_wrap = True
         with (console := Console(width=80)).capture() as capture:
             console.print(drawn)
-        last = [row.cells[-1].text for section in table.sections for row in section.rows]
-        printed = capture.get().replace("\u00a0", " ").splitlines()
-        assert all(any(line.rstrip(" *").endswith(text) for line in printed) for text in last)
-        assert "…" not in capture.get()
+        printed = capture.get()
+        last = [str(cell).rstrip("*\u00a0") for cell in drawn.columns[-1].cells if str(cell)]
+        assert last
+        assert all(any(text in line for line in printed.splitlines()) for text in last)
+        assert "…" not in printed

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import equable
-from equable.deploy.files import apply_calibrator, fit_file, group_rows, load_outputs, make_calibrator
+from equable.deploy.apply_file import apply_calibrator, group_rows
+from equable.deploy.fit_file import fit_file, load_outputs, make_calibrator
 from equable.errors import ConfigError, FileFormatError, InputError
 from equable.files import read_npz
 
@@ -67,7 +68,7 @@ def test_a_grouping_says_what_it_is():
 def test_settings_by_name():
     made = make_calibrator("pts", ["hidden=[3, 2]", "top_k = 4"])
     assert (made.hidden, made.top_k) == ((3, 2), 4)
-    assert make_calibrator("arc", ["guard=true", "loss=nll"]).get_params()["loss"] == "nll"
+    assert make_calibrator("arc", ["prior_strength=2", "loss=nll"]).get_params()["loss"] == "nll"
     assert type(make_calibrator("rc")) is type(make_calibrator("ts")) is equable.TemperatureScaling
 
 

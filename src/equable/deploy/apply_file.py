@@ -1,0 +1,118 @@
+"""Apply a saved calibrator to a file of outputs.
+
+``probabilities.npz`` holds, besides a scalar ``schema``, the arrays ``probabilities`` (N, K) in the rows'
+own order, ``temperature`` (N,) where the method has one, ``groups`` (N,), the batch of each row, and the
+text ``grouping``, how batches were formed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray
+from equable.calibrators import DATS, Calibrator
+from equable.deploy.fit_file import PathLike
+from equable.errors import EquableWarning, InputError
+from equable.files import write_npz
+from equable.outputs import Outputs
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Which rows share a batch: `how` as ``--groups`` takes it, `groups` (N,) the batch of each row."""
+
+    how: str
+    groups: np.ndarray
+    sizes: IntArray  # rows of each batch
+
+    def __str__(self) -> str:
+        about = {
+            "all": "all rows are one batch",
+            "tasks": "a batch is one task's rows, the paper's protocol",
+            "file": "the batches are the file's own groups",
+            "1": "every row is a batch of its own",
+        }.get(self.how, f"batches of {self.how} consecutive rows")
+        low = int(self.sizes.min())
+        high = int(self.sizes.max())
+        rows = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        batches = "1 batch" if len(self.sizes) == 1 else f"{len(self.sizes):,} batches"
+        return f"--groups {self.how}: {about} ({batches} of {rows} row{'' if high == 1 else 's'})"
+
+
+def group_rows(outputs: Outputs, how: str | None = None) -> Grouping:
+    """Batches of a file's rows.
+
+    Parameters
+    ----------
+    how
+        "all" rows one batch; the file's "tasks"; its own groups, "file"; or a number n as text, n
+        consecutive rows a batch. Default: the file's groups, else its tasks, else all.
+
+    Examples
+    --------
+    >>> import equable
+    >>> outputs = equable.Outputs([[2.0, 0.5], [0.1, 1.3], [0.3, 0.2]], tasks=[0, 1, 1])
+    >>> group_rows(outputs, "2").groups.tolist(), group_rows(outputs).how
+    ([0, 0, 1], 'tasks')
+    """
+    if how is None:
+        how = "file" if outputs.groups is not None else "all" if outputs.tasks is None else "tasks"
+    groups: np.ndarray | None
+    if how == "all":
+        groups = np.zeros(len(outputs), dtype=np.int64)
+    elif how in ("tasks", "file"):
+        name = "tasks" if how == "tasks" else "groups"
+        groups = getattr(outputs, name)
+        if groups is None:
+            raise InputError(f"--groups {how} needs a file with {name}; this one has none")
+    elif how.isdecimal() and int(how) > 0:
+        groups = np.arange(len(outputs)) // min(int(how), len(outputs))
+    else:
+        raise InputError(f"--groups must be all, tasks, file or a whole number ≥ 1; got {how!r}")
+    return Grouping(how, groups, np.unique(groups, return_counts=True)[1])
+
+
+def warn_of_one_batch(calibrator: Calibrator, grouping: Grouping) -> None:
+    """Warn that DATS gives one temperature to rows that are one batch by default."""
+    n_rows = len(grouping.groups)
+    if isinstance(calibrator, DATS) and grouping.how == "all" and n_rows > 1:
+        warnings.warn(
+            f"DATS gives these {n_rows:,} rows one temperature, which is right if they belong to one task; "
+            "rows of several tasks: cut them into batches with --groups, or use ARC",
+            EquableWarning,
+            stacklevel=2,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """Calibrated probabilities (N, K) and the temperature (N,) behind each row, where there is one."""
+
+    probabilities: FloatArray
+    temperature: FloatArray | None
+    grouping: Grouping
+
+    def save(self, path: PathLike) -> None:
+        """Write ``probabilities.npz``, atomically."""
+        arrays = {
+            "schema": np.array(SCHEMA),
+            "probabilities": self.probabilities,
+            "groups": self.grouping.groups,
+            "grouping": np.array(self.grouping.how),
+        }
+        write_npz(path, arrays if self.temperature is None else arrays | {"temperature": self.temperature})
+
+
+def apply_calibrator(calibrator: Calibrator, outputs: Outputs, grouping: Grouping) -> Applied:
+    """Probabilities and temperatures, estimated batch by batch."""
+    rows = {"features": outputs.features, "groups": grouping.groups}
+    try:
+        temperature = calibrator.temperature(outputs.logits, **rows)
+    except NotImplementedError:  # UnsupportedError is one; a user's calibrator may raise another
+        temperature = None
+    return Applied(calibrator.predict_proba(outputs.logits, **rows), temperature, grouping)

@@ -1,0 +1,288 @@
+"""Evaluate saved calibrators on a file of outputs with labels, with the tables and the page of a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import equable
+from equable.arrays import FloatArray, IntArray
+from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.score_record import Score
+from equable.benchmark.score_rows import score_rows
+from equable.calibrators import CALIBRATORS, Calibrator, Uncalibrated, load
+from equable.calibrators.newton import is_at_bound
+from equable.deploy.apply_file import Applied, Grouping, apply_calibrator, group_rows
+from equable.deploy.fit_file import ALIASES, file_in_errors, load_outputs
+from equable.errors import InputError
+from equable.files import sha256_of
+from equable.metrics import compare_tasks, noise_floor, reliability_curve
+from equable.metrics.bootstrap import LEAST_REPLICATES
+from equable.outputs import Outputs
+from equable.reports.distinct_names import short_names
+from equable.reports.results import FileSource, Results
+
+QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+UNCALIBRATED = "uncalibrated"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The results of one file, and the facts about it for JSON."""
+
+    results: Results
+    facts: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, lists and dictionaries, ready for JSON."""
+        methods = [_method_record(self.results, method) for method in self.results.methods]
+        return {**self.facts, "methods": methods}
+
+
+def evaluate_file(
+    path: Path,
+    calibrators: Sequence[Path] = (),
+    how: str | None = None,
+    *,
+    n_bins: int = 10,
+    n_bootstrap: int = 1000,
+    random_state: int = 0,
+) -> Evaluation:
+    """Evaluate saved calibrators on a file of outputs with labels.
+
+    Parameters
+    ----------
+    path
+        npz file of `Outputs`, rows that no calibrator was fitted on.
+    calibrators
+        Files of saved calibrators.
+    how
+        Which rows share a batch, as `group_rows` takes it.
+    n_bins, n_bootstrap, random_state
+        As in `equable.metrics.compare_tasks`; `n_bootstrap` 0 or at least 40.
+
+    Examples
+    --------
+    >>> import tempfile, equable
+    >>> outputs = equable.Outputs([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], labels=[0, 1, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     outputs.save(folder + "/outputs.npz")
+    ...     found = evaluate_file(Path(folder, "outputs.npz"), n_bootstrap=0).results
+    >>> found.methods, found.task_name(0), round(found.mean("uncalibrated", "accuracy"), 3)
+    (('uncalibrated',), 'All rows', 0.667)
+    """
+    if 0 < n_bootstrap < LEAST_REPLICATES:
+        raise InputError(
+            f"--bootstrap must be 0 (no intervals) or at least {LEAST_REPLICATES}, which a 95 % interval "
+            f"takes; got {n_bootstrap}"
+        )
+    outputs = load_outputs(path, "labels")
+    with file_in_errors(path):
+        grouping = group_rows(outputs, how)
+    before = Uncalibrated().fit(outputs.logits, outputs.labels)
+    plain = apply_calibrator(before, outputs, grouping)
+    scoring = _Scoring(outputs, plain.probabilities, sha256_of(path), n_bins, n_bootstrap, random_state)
+    scores = {UNCALIBRATED: scoring.score(UNCALIBRATED, plain, {"calibrator": UNCALIBRATED, "settings": {}})}
+    fitted = [load(file) for file in calibrators]
+    for file, calibrator, label in zip(calibrators, fitted, labels_of(calibrators, fitted), strict=True):
+        with file_in_errors(f"{file} on {path}"):
+            applied = apply_calibrator(calibrator, outputs, grouping)
+        source = {"file": Path(file).name, "sha256": sha256_of(file)}
+        described = {"calibrator": kind_of(calibrator), "settings": calibrator.get_params()}
+        scores[label] = scoring.score(label, applied, described | source)
+    sizes = grouping.sizes
+    facts = {
+        "outputs": Path(path).name,
+        "sha256": scoring.digest,
+        "rows": len(outputs),
+        "classes": outputs.n_classes,
+        "tasks": len(scoring.ids) or None,
+        "groups": grouping.how,
+        "batches": {"count": len(sizes), "smallest": int(sizes.min()), "largest": int(sizes.max())},
+        "bins": n_bins,
+        "bootstrap": n_bootstrap,
+    }
+    return Evaluation(_results(scores, scoring.ids, facts, grouping), facts)
+
+
+def kind_of(calibrator: Calibrator) -> str:
+    """The name in `equable.CALIBRATORS`."""
+    return next(name for name, kind in CALIBRATORS.items() if kind is type(calibrator))
+
+
+def labels_of(files: Sequence[Path], calibrators: Sequence[Calibrator]) -> list[str]:
+    """A short name for each file: its method's, followed by the file's where that is not unique.
+
+    RC is saved as temperature scaling: its file is named too.
+    """
+    kinds = [kind_of(calibrator) for calibrator in calibrators]
+    plain = [METHODS[kind].label if kind in METHODS else kind for kind in kinds]
+    taken = [*plain, METHODS[UNCALIBRATED].label]
+    unique = [taken.count(p) == 1 and Path(f).stem not in ALIASES for p, f in zip(plain, files, strict=True)]
+    for names in ([Path(f).stem for f in files], short_names([Path(f) for f in files])):
+        whole = [f"{label} ({name})" for label, name in zip(plain, names, strict=True)]
+        found = [p if alone else w for p, w, alone in zip(plain, whole, unique, strict=True)]
+        if len(set(found)) == len(found):
+            return found
+    twice = next(label for label in found if found.count(label) > 1)
+    raise InputError(f"each calibrator must be given once; got {twice} twice")
+
+
+class _Scoring:
+    """What all scores of a file share: labels, tasks and the uncalibrated probabilities."""
+
+    def __init__(
+        self, outputs: Outputs, before: FloatArray, digest: str, n_bins: int, n_bootstrap: int, seed: int
+    ) -> None:
+        assert outputs.labels is not None
+        n_rows = len(outputs)
+        ids = () if outputs.tasks is None else tuple(np.unique(outputs.tasks).tolist())
+        self.ids = ids if len(ids) > 1 else ()
+        self.tasks: IntArray = np.zeros(n_rows, dtype=np.int64)
+        if self.ids and outputs.tasks is not None:
+            self.tasks = outputs.tasks
+        self.members = [np.flatnonzero(self.tasks == task) for task in self.ids or (0,)]
+        self.views = [*self.members, np.arange(n_rows)] if self.ids else self.members
+        self.labels = outputs.labels
+        self.before = before
+        self.digest = digest
+        self.n_bins = n_bins
+        self.n_bootstrap = n_bootstrap
+        self.seed = seed
+
+    def score(self, name: str, applied: Applied, facts: dict[str, Any]) -> Score:
+        """The score of one method, with noise floors and temperatures of each view among its facts."""
+        after = applied.probabilities
+        comparison = compare_tasks(
+            self.labels,
+            self.tasks,
+            self.before,
+            after,
+            n_bins=self.n_bins,
+            n_bootstrap=self.n_bootstrap,
+            random_state=self.seed,
+        )
+        quantiles = [_quantiles(applied.temperature, rows) for rows in self.views]
+        bounds = [found is not None and is_at_bound(found["q50"]) for found in quantiles]
+        fields = score_rows(self.labels, self.members, after, self.n_bins)
+        fields["reliability"] = [
+            reliability_curve(self.labels[rows], after[rows], n_bins=self.n_bins).to_dict()
+            for rows in self.views
+        ]
+        floors = [
+            noise_floor(after[rows], n_bins=self.n_bins, random_state=[self.seed, index])
+            for index, rows in enumerate(self.views)
+        ]
+        return Score(
+            seed=0,
+            task=len(self.members) - 1,
+            method=name,
+            comparison=comparison.to_dict(),
+            **fields,
+            temperatures=[None if q is None else q["q50"] for q in quantiles[: len(self.members)]],
+            seconds={},
+            facts={
+                **facts,
+                "noise_floor": floors,
+                "temperature_quantiles": quantiles,
+                "views_at_bound": bounds,
+                "at_bound": any(bounds),
+            },
+            outputs=self.digest,
+        )
+
+
+def _quantiles(temperature: FloatArray | None, rows: IntArray) -> dict[str, float] | None:
+    if temperature is None:
+        return None
+    found = np.quantile(temperature[rows], list(QUANTILES.values()))
+    return dict(zip(QUANTILES, found.tolist(), strict=True))
+
+
+def _results(
+    scores: Mapping[str, Score], ids: tuple[int, ...], facts: Mapping[str, Any], grouping: Grouping
+) -> Results:
+    known = {UNCALIBRATED: METHODS[UNCALIBRATED]}
+    for label, score in scores.items():
+        if label != UNCALIBRATED:
+            known[label] = Method(label, "none", Uncalibrated, note=score.facts["file"])
+    best = min(scores.values(), key=lambda score: float(score.comparison["average_ece"]))
+    floors = best.facts["noise_floor"][: best.task + 1]
+    return Results(
+        name=facts["outputs"],
+        config={},
+        environment={},
+        scores={(0, score.task, label): score for label, score in scores.items()},
+        noise={(0, best.task): {"noise_floor": floors, "average": float(np.mean(floors))}},
+        known=known,
+        kinds={label: score.facts["calibrator"] for label, score in scores.items()},
+        task_ids=ids,
+        file=_source(list(scores.values())[1:], ids, facts, grouping),
+    )
+
+
+def _source(
+    scores: Sequence[Score], ids: tuple[int, ...], facts: Mapping[str, Any], grouping: Grouping
+) -> FileSource:
+    """The rows and batches in a sentence, digests of all files, and the command."""
+    parts = [
+        f"{facts['rows']:,} rows",
+        f"{facts['classes']} classes",
+        *([f"{len(ids)} tasks"] if ids else []),
+    ]
+    shown = [("outputs", facts["outputs"]), ("outputs, SHA-256", facts["sha256"])]
+    for found in (score.facts for score in scores):
+        settings = ", ".join(f"{key} = {value}" for key, value in found["settings"].items())
+        shown.append((found["file"], f"{found['calibrator']}{f': {settings}' if settings else ''}"))
+        shown.append((f"{found['file']}, SHA-256", found["sha256"]))
+    shown += [
+        ("batches", str(grouping)),
+        ("bins of the ECE", str(facts["bins"])),
+        ("bootstrap replicates", f"{facts['bootstrap']:,}"),
+        ("equable", equable.__version__),
+    ]
+    options = ["--groups", grouping.how, "--bins", str(facts["bins"])]
+    options += ["--bootstrap", str(facts["bootstrap"]), "--html", "page.html"]
+    files = [[score.facts["file"]] for score in scores]
+    command = " \\\n  ".join(map(shlex.join, [["equable", "evaluate", facts["outputs"]], *files, options]))
+    return FileSource(f"{facts['outputs']}: {', '.join(parts)}. {grouping}.", tuple(shown), command)
+
+
+def _method_record(results: Results, method: str) -> dict[str, Any]:
+    (score,) = results.at(method)
+    views = [_view_record(results, score, view) for view in results.views]
+    worst = max(views[: results.n_tasks], key=lambda view: float(view["ece"]))
+    return {
+        "method": results.label(method),
+        "calibrator": score.facts["calibrator"],
+        "settings": dict(score.facts["settings"]),
+        "file": score.facts.get("file"),
+        "sha256": score.facts.get("sha256"),
+        "comparison": score.comparison,
+        "worst_task": worst["name"],
+        "views": views,
+    }
+
+
+def _view_record(results: Results, score: Score, view: int) -> dict[str, Any]:
+    """One task, or all rows."""
+    interval = results.task_interval(score.method, view)
+    values = {
+        name: results.of_task(score.method, name, view) for name in ("accuracy", "nll", "ece", "delta_ece")
+    }
+    return {
+        "name": results.task_name(view),
+        "count": sum(results.counts) if view == results.n_tasks else results.counts[view],
+        **{name: value and value.mean for name, value in values.items()},
+        "delta_ece_interval": interval and list(interval),
+        "noise_floor": score.facts["noise_floor"][view],
+        "accepted": score.accepted[view],
+        "temperature": score.facts["temperature_quantiles"][view],
+        "temperature_at_bound": score.facts["views_at_bound"][view],
+        "reliability": score.reliability[view],
+    }

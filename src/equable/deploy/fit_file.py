@@ -1,0 +1,138 @@
+"""Fit a calibrator on a file of outputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from equable.arrays import refuse_probabilities
+from equable.benchmark.layers import parse_value
+from equable.calibrators import CALIBRATORS, Calibrator
+from equable.errors import ConfigError, FileFormatError, InputError
+from equable.outputs import Outputs
+
+#: RC is temperature scaling fitted on a file that is the calibration buffer.
+ALIASES = {"rc": "ts"}
+PathLike = str | os.PathLike[str]
+
+
+@contextmanager
+def file_in_errors(file: object) -> Iterator[None]:
+    """Begin the message of an InputError with the name of the file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def load_outputs(path: PathLike, *needed: str) -> Outputs:
+    """Read outputs; refuse a file without these arrays or with probabilities in place of logits."""
+    outputs = Outputs.load(path)
+    held = [f.name for f in fields(outputs) if getattr(outputs, f.name) is not None]
+    for name in needed:
+        if name not in held:
+            raise FileFormatError(f"{path} must hold {name} for this; it holds {', '.join(held)}")
+    with file_in_errors(path):
+        refuse_probabilities(outputs.logits)
+    return outputs
+
+
+def refuse_swapped(calibrators: Sequence[PathLike], outputs: PathLike, usage: str) -> None:
+    """Refuse a saved calibrator in place of the outputs and an npz file in place of a calibrator."""
+    rows = next((path for path in calibrators if _head(path).startswith(b"PK")), None)
+    if rows is not None and _head(outputs)[8:] == b"{":  # safetensors: a length of eight bytes, then JSON
+        kinds = {rows: "an npz file", outputs: "a saved calibrator"}
+        first, second = (rows, outputs) if usage.startswith("CAL") else (outputs, rows)
+        raise InputError(
+            f"{first} and {second} seem to be swapped: the first is {kinds[first]}, "
+            f"the second {kinds[second]}; give {usage}"
+        )
+
+
+def _head(path: PathLike) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(9)
+
+
+def make_calibrator(method: str, settings: Sequence[str] = ()) -> Calibrator:
+    """A calibrator by name with settings as ``"coverage=0.5"``.
+
+    Examples
+    --------
+    >>> make_calibrator("dats", ["coverage=0.5"]).coverage
+    0.5
+    """
+    lowered = method.lower()
+    name = ALIASES.get(lowered, lowered)
+    if name not in CALIBRATORS:
+        known = ", ".join([*CALIBRATORS, *ALIASES])
+        raise ConfigError(f"method must be one of {known}; got {method!r}")
+    calibrator = CALIBRATORS[name]()
+    for text in settings:
+        key, sign, value = (part.strip() for part in text.partition("="))
+        if not sign or not key:
+            raise ConfigError(f"--set must be key=value; got {text!r}")
+        parsed = parse_value(value, f"--set {key}")
+        calibrator.set_params(**{key: tuple(parsed) if isinstance(parsed, list) else parsed})
+    return calibrator
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A calibrator and the rows behind it."""
+
+    calibrator: Calibrator
+    n_rows: int
+    n_classes: int
+    current_rows: int | None  # of the current task's own validation file, where one was given
+
+
+def fit_file(calibrator: Calibrator, path: PathLike, current: PathLike | None = None) -> Fit:
+    """Fit on a file of outputs; `current` is the current task's whole validation set, of the same model."""
+    rows = load_outputs(path, "labels")
+    recent = None if current is None else _current_rows(calibrator, rows, path, current)
+    with file_in_errors(path):
+        calibrator.fit(
+            rows.logits,
+            rows.labels,
+            features=rows.features,
+            tasks=rows.tasks,
+            current=None if recent is None else (recent.features, recent.labels),
+        )
+    return Fit(calibrator, len(rows), rows.n_classes, None if recent is None else len(recent))
+
+
+def _current_rows(calibrator: Calibrator, rows: Outputs, path: PathLike, current: PathLike) -> Outputs:
+    """The current file's rows of the newest task; all of them where it names no tasks."""
+    if not calibrator.needs_features:
+        raise InputError(
+            f"--current must go with a method that compares features; {type(calibrator).__name__} does not"
+        )
+    recent = load_outputs(current, "labels", "features")
+    if recent.n_classes != rows.n_classes:
+        raise InputError(
+            f"{current} must come from the model of {path}, with {rows.n_classes} classes; "
+            f"it has {recent.n_classes}"
+        )
+    if recent.tasks is None or rows.tasks is None:
+        return recent
+    newest = rows.tasks.max()
+    chosen = recent.tasks == newest
+    if not chosen.any():
+        raise InputError(
+            f"{current} must hold rows of the newest task of {path}, {newest}; "
+            f"it holds {np.unique(recent.tasks).tolist()}"
+        )
+    return recent[chosen]
+
+
+def learnt_numbers(calibrator: Calibrator) -> dict[str, Any]:
+    """The numbers, truth values and texts that a calibrator learnt; arrays are left out."""
+    found = {name.rstrip("_"): getattr(calibrator, name) for name in calibrator.FITTED}
+    scalars = {name: value for name, value in found.items() if value is not None and np.ndim(value) == 0}
+    return {name: np.asarray(value).item() for name, value in scalars.items()}

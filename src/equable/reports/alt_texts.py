@@ -1,0 +1,89 @@
+"""Alt texts of the figures: what each one shows, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from equable.reports.results import Results, Spread, number, percent, points, run_names
+from equable.reports.sentences import accepted_sentence, arrival_name, setting_name
+
+
+def _list(values: Iterable[float], digits: int = 1) -> str:
+    return ", ".join(number(value, digits) for value in values)
+
+
+def _in_percent(value: Spread | None) -> float:
+    return float("nan") if value is None else 100 * value.mean
+
+
+def worst_alt(runs: Sequence[Results]) -> str:
+    """Worst-case changes of all methods."""
+    parts = []
+    for run, name in zip(runs, run_names(runs), strict=True):
+        bars = (f"{label} {points(value.mean)}" for label, value in run.worst_changes().items())
+        parts.append(f"{name}: {', '.join(bars)} points")
+    return f"Bar chart of the worst-case change in ECE. {'; '.join(parts)}."
+
+
+def confidence_alt(run: Results) -> str:
+    """Confidence and accuracy of each task."""
+    confidence = 100 * run.listed("uncalibrated", lambda s: s.confidence).mean(axis=0)
+    accuracy = [_in_percent(run.of_task("uncalibrated", "accuracy", t)) for t in range(run.n_tasks)]
+    return f"Uncalibrated mean confidence by task: {_list(confidence)} %; accuracy: {_list(accuracy)} %."
+
+
+def ideal_alt(run: Results) -> str:
+    """Ideal temperatures and the single one."""
+    ideal = run.listed("oracle_task", lambda s: s.temperatures).mean(axis=0)
+    single = run.listed("oracle_single", lambda s: s.temperatures).mean()
+    return f"Ideal temperature by task: {_list(ideal, 2)}; one for all tasks: {number(float(single))}."
+
+
+def learned_alt(run: Results) -> str:
+    """Temperatures of all methods."""
+    found = run.temperatures_by_method()
+    parts = (f"{run.label(m)}: {_list(values.mean(axis=0), 2)}" for m, values in found.items())
+    return f"Temperature by task. {'; '.join(parts)}."
+
+
+def reliability_alt(run: Results, method: str) -> str:
+    """ECE of each task, before and after."""
+    before, after = (
+        _list(_in_percent(run.of_task(name, "ece", t)) for t in run.views)
+        for name in ("uncalibrated", method)
+    )
+    names = ", ".join(run.task_name(t) for t in run.views)
+    return f"Reliability diagrams of {names}. ECE before {run.label(method)}: {before} %; after: {after} %."
+
+
+def referral_alt(run: Results) -> str:
+    """Share of all rows that may be accepted."""
+    return f"Error among accepted rows by share referred. {accepted_sentence(run)}"
+
+
+def ablation_alt(run: Results, name: str) -> str:
+    """Average ECE at each setting."""
+    values = run.ablation_values(name, "average_ece")
+    parts = (f"{setting_name(setting)}: {number(_in_percent(value))} %" for setting, value in values.items())
+    return f"Average ECE of DATS. {'; '.join(parts)}."
+
+
+def runtime_alt(run: Results) -> str:
+    """Total seconds of all methods."""
+    totals = {m: run.summed_seconds(m, "total") for m in run.ranked if m != "uncalibrated"}
+    parts = (f"{run.label(m)} {number(v.mean)} s" for m, v in totals.items() if v is not None)
+    return f"Seconds of calibration. {', '.join(parts)}."
+
+
+def arrivals_alt(run: Results, methods: Sequence[str]) -> str:
+    """Average ECE of these methods in each arrival."""
+    parts = []
+    for method in methods:
+        found = {way: run.arrival_value(method, way) for way in run.arrivals_measured}
+        values = {way: percent(value.mean) for way, value in found.items() if value is not None}
+        if run.ignores_batches(method):
+            words = f"{next(iter(values.values()))} % however rows arrive"
+        else:
+            words = ", ".join(f"{arrival_name(way)} {value} %" for way, value in values.items())
+        parts.append(f"{run.label(method)}: {words}")
+    return f"Average ECE by the way rows arrive. {'; '.join(parts)}."

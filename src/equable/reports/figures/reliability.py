@@ -1,0 +1,116 @@
+"""Reliability before and after, and referral: a panel a task, all seeds together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from equable.arrays import FloatArray
+from equable.benchmark.score_record import ACCEPTED_ERROR, Score
+from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, looks_of, new_figure
+from equable.reports.results import Results, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = 3
+SHARES = np.linspace(0.1, 1.0, 46)  # the error of fewer rows is noise
+TICKS = ([0, 0.5, 1], ["0", "50", "100"])
+MARKS = ((VERMILION, "s", PAPER), (BLUE, "o", BLUE))
+
+
+class Points(NamedTuple):
+    """Rows, mean confidence and accuracy of each bin that has rows."""
+
+    rows: FloatArray
+    confidence: FloatArray
+    accuracy: FloatArray
+
+
+def pooled_reliability(scores: Sequence[Score], index: int) -> Points:
+    """The bins of one task, all seeds together."""
+    curves = [score.reliability[index] for score in scores]
+    count = _sums(curves, "count")
+    seen = count > 0
+    confidence = _sums(curves, "confidence", "count")[seen] / count[seen]
+    return Points(count[seen], confidence, _sums(curves, "accuracy", "count")[seen] / count[seen])
+
+
+def _sums(curves: Sequence[dict[str, Any]], *names: str) -> FloatArray:
+    """Sum over seeds of the product of these lists; empty bins count nothing."""
+    arrays = [np.prod([np.array(c[n], dtype=np.float64) for n in names], axis=0) for c in curves]
+    return np.asarray(np.nansum(arrays, axis=0))
+
+
+def _panel_grid(n_panels: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Panels in rows of three that share their axes; unused ones are hidden."""
+    rows = -(-n_panels // COLUMNS)
+    columns = min(COLUMNS, n_panels)
+    figure, panels = new_figure(height * rows + 0.75, rows, columns, sharex=True, sharey=True)
+    for spare in panels[n_panels:]:
+        spare.set_visible(False)
+    for above in panels[max(0, n_panels - columns) : n_panels]:
+        above.tick_params(labelbottom=True)
+    return figure, panels[:n_panels]
+
+
+def draw_reliability(run: Results, method: str) -> Figure:
+    """Accuracy against confidence of each task, before and after; of a file also of all rows."""
+    after = run.at(method)
+    views = [view for view in run.views if view < len(after[0].reliability)]
+    sides = {"before": "uncalibrated", f"after {run.label(method)}": method}
+    sides = {"uncalibrated": method} if method == "uncalibrated" else sides
+    figure, grid = _panel_grid(len(views), 1.45 if len(views) > 1 else 2.9)
+    for axes, view in zip(grid, views, strict=True):
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle="--")
+        for (label, name), mark in zip(sides.items(), MARKS, strict=False):
+            _draw_curve(axes, label, pooled_reliability(run.at(name), view), *mark)
+        found = [run.of_task(name, "ece", view) for name in sides.values()]
+        eces = " → ".join(percent(ece.mean) for ece in found if ece is not None)
+        axes.set_title(f"{run.task_name(view)}: {eces} %", fontsize=8.5)
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+        axes.set_xticks(*TICKS)
+        axes.set_yticks(*TICKS)
+    figure.supxlabel("Confidence (%)", fontsize=9.5)
+    figure.supylabel("Accuracy (%)", fontsize=9.5)
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=2, handletextpad=0.2)
+    return figure
+
+
+def _draw_curve(axes: Axes, label: str, points: Points, color: str, marker: str, face: str) -> None:
+    """A dot a bin; its area is its share of the rows."""
+    count, x, y = points
+    axes.plot(x, y, color=color, linewidth=0.8, alpha=0.6)
+    axes.scatter(x, y, 6 + 70 * count / count.sum(), color=face, edgecolor=color, marker=marker, label=label)
+
+
+def mean_referral(scores: Sequence[Score], index: int) -> FloatArray:
+    """Error among accepted rows at `SHARES`, averaged over seeds; index −1 is all rows."""
+    curves = [score.referral[index] for score in scores]
+    return np.asarray(np.mean([np.interp(SHARES, c["share"], c["error"]) for c in curves], axis=0))
+
+
+def draw_referral(run: Results) -> Figure:
+    """Error among the accepted rows against the share referred to a person, of each task and of all rows."""
+    looks = looks_of(run, ["uncalibrated", *run.featured])
+    figure, panels = _panel_grid(len(run.views), 1.35 if len(run.views) > 1 else 2.4)
+    for axes, view in zip(panels, run.views, strict=True):
+        axes.set_title(run.task_name(view), fontweight="bold" if view == run.views[-1] else None)
+        axes.axhline(100 * ACCEPTED_ERROR, color=MUTED, linewidth=0.8, linestyle=":")
+        for method, look in looks.items():
+            errors = 100 * mean_referral(run.at(method), view)
+            axes.plot(100 * (1 - SHARES), errors, label=run.label(method), **look.options(marker=""))
+        axes.set_xticks([0, 50, 100])
+        axes.grid(axis="y")
+    panels[0].set_ylim(bottom=0)  # shared by all panels; set last, because it ends the autoscaling
+    figure.supxlabel("Referred to a person (%)", fontsize=9.5)
+    figure.supylabel("Error among the rest (%)", fontsize=9.5)
+    handles, labels = panels[0].get_legend_handles_labels()
+    room = max(1, 52 // (7 + max(map(len, labels))))
+    room = len(labels) if len(labels) < 5 and max(map(len, labels)) < 13 else room
+    figure.legend(handles, labels, loc="outside upper left", ncols=min(room, len(labels)), handlelength=2.2)
+    return figure

@@ -1,0 +1,107 @@
+"""Read the results of a run from its folder."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.score_record import Score
+from equable.benchmark.sealed_settings import changes
+from equable.calibrators import Uncalibrated
+from equable.errors import FileFormatError
+from equable.files import read_json, read_sealed
+from equable.reports.results.results import Record, Results
+
+Scores = Mapping[tuple[int, int, str], Score]
+
+
+def load_results(folder: Path) -> Results:
+    """Read the scores of a run folder; ablations, noise floors and provenance where they exist."""
+    scores = {}
+    noise = {}
+    for path in sorted((folder / "scores").glob("seed-*_task-*.json")):
+        if path.stem.endswith("_noise_floor"):
+            record = read_sealed(path)
+            noise[int(record["seed"]), int(record["task"])] = record
+        else:
+            score = Score.load(path)
+            scores[score.seed, score.task, score.method] = score
+    if not scores:
+        raise FileFormatError(f"{folder}/scores must hold scores; it holds none. Run: equable score {folder}")
+    _require_one_setting(folder, scores)
+    config = _read_toml(folder / "config.toml")
+    environment = folder / "environment.json"
+    return Results(
+        name=folder.resolve().name,
+        config=config,
+        environment=read_json(environment) if environment.exists() else {},
+        scores=scores,
+        noise=noise,
+        ablations=_ablations(folder / "ablations", _last_outputs(scores)),
+        arrivals=_arrivals(folder / "arrivals", _last_outputs(scores)),
+        known=METHODS | _own_methods(config),
+    )
+
+
+def _own_methods(config: Mapping[str, Any]) -> dict[str, Method]:
+    """The user's own methods as the settings name them; their code is not needed here."""
+    tables = config.get("methods", {})
+    found = tables.items() if isinstance(tables, Mapping) else ()
+    return {
+        name: Method(str(table.get("label", name)), "none", Uncalibrated)
+        for name, table in found
+        if isinstance(table, Mapping) and name not in METHODS
+    }
+
+
+def _require_one_setting(folder: Path, scores: Scores) -> None:
+    """Refuse scores of different settings, which no table may compare."""
+    first, *others = scores.items()
+    for key, score in others:
+        changed = changes(first[1].made_with, score.made_with)
+        if changed:
+            names = ["seed-{}_task-{}_{}.json".format(*found) for found in (first[0], key)]
+            raise FileFormatError(
+                f"{folder}/scores must be made with the same settings; {names[0]} and {names[1]} differ in "
+                f"{'; '.join(changed)}. Run: equable score {folder}"
+            )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{path} must be a TOML file; it is damaged: {error}") from error
+
+
+def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
+    """The records of these outputs; ``<name>_rc`` is RC in the ablation <name>."""
+    records: list[Record] = []
+    for path in sorted(folder.glob("*.json")):
+        found = read_json(path)
+        if not isinstance(found, list) or not all(isinstance(r, dict) and "ablation" in r for r in found):
+            raise FileFormatError(f"{path} must hold ablations; it holds something else. Delete it")
+        records += [record for record in found if record.get("outputs") in (None, *outputs)]
+    split = [(r, *str(r["ablation"]).partition("_rc")[:2]) for r in records]
+    return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
+
+
+def _last_outputs(scores: Scores) -> set[str]:
+    last = max(task for _, task, _ in scores)
+    return {score.outputs for (_, task, _), score in scores.items() if task == last}
+
+
+def _arrivals(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
+    """The records that were measured on these outputs; others are outdated."""
+    found: list[Record] = []
+    for path in sorted(folder.glob("seed-*.json")):
+        value = read_sealed(path)
+        if not isinstance(value, dict) or not {"outputs", "records"} <= set(value):
+            raise FileFormatError(f"{path} must hold arrivals; it holds other keys. Delete it")
+        found += value["records"] if value["outputs"] in outputs else []
+    return tuple(found)

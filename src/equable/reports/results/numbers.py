@@ -1,0 +1,54 @@
+"""Mean and standard deviation over seeds, and numbers as they are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation (ddof 0) over n seeds; fractions, nats or seconds."""
+
+    mean: float
+    std: float
+    n: int
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean and standard deviation of the values that are finite numbers, None where there is none.
+
+    Examples
+    --------
+    >>> from equable.reports.results import spread
+    >>> spread([1.0, 3.0, None])
+    Spread(mean=2.0, std=1.0, n=2)
+    """
+    array = np.array([v for v in values if v is not None and np.isfinite(v)], dtype=np.float64)
+    return Spread(float(array.mean()), float(array.std()), len(array)) if len(array) else None
+
+
+def number(value: float, digits: int = 2, signed: bool = False) -> str:
+    """A number for print: a true minus sign, no "−0.00".
+
+    Examples
+    --------
+    >>> from equable.reports.results import number
+    >>> number(-0.001), number(2.5, 1, signed=True), number(-2.31)
+    ('0.00', '+2.5', '−2.31')
+    """
+    text = f"{value:{'+' if signed else ''},.{digits}f}"
+    if not any(digit in text for digit in "123456789"):
+        text = text.lstrip("+-")
+    return text.replace("-", "−")
+
+
+def percent(fraction: float) -> str:
+    """A fraction in percent with one digit, without the sign."""
+    return number(100 * fraction, 1)
+
+
+def points(fraction: float) -> str:
+    """A change of a fraction in points with one digit and its sign."""
+    return number(100 * fraction, 1, signed=True)
