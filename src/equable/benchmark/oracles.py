@@ -8,7 +8,8 @@ import numpy as np
 
 from equable.arrays import FloatArray, as_integers
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.newton import LOSSES, SOLVERS, Loss
+from equable.calibrators.losses import LOSSES, Loss
+from equable.calibrators.newton import SOLVERS
 from equable.calibrators.validation import require_choice
 from equable.errors import InputError
 from equable.outputs import Outputs

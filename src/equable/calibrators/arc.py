@@ -38,12 +38,11 @@ from equable.calibrators.class_mix import (
     representatives,
     whole_groups,
 )
+from equable.calibrators.losses import LOSSES, Loss
 from equable.calibrators.newton import (
-    LOSSES,
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     SOLVERS,
-    Loss,
     warn_if_bound,
 )
 from equable.calibrators.validation import (

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.newton import LOG_BOUNDS, Loss, lbfgs, loss_and_slope
-from equable.calibrators.row_blocks import ShiftedRows, quick_type
+from equable.calibrators.losses import Loss, loss_terms
+from equable.calibrators.newton import LOG_BOUNDS, lbfgs
+from equable.calibrators.row_blocks import ShiftedRows
 
 GRID_POINTS = 65
 N_FOLDS = 5
@@ -53,7 +54,7 @@ def fit_slope(
         for block, shifted in rows:
             raw = level + slope * x[block]
             u = np.clip(raw, *LOG_BOUNDS)
-            losses, first = loss_and_slope(shifted, labels[block], np.exp(-u), loss)
+            losses, first, _ = loss_terms(shifted, labels[block], np.exp(-u), loss)
             pull = weights[block] * first * (raw == u)
             value += float(weights[block] @ losses)
             gradient += [pull.sum(), pull @ x[block]]
@@ -115,13 +116,13 @@ def tabulate(
     owner = folds * n_classes + labels
     sums = np.zeros((N_FOLDS * n_classes, len(slopes), len(grid)))
     derivatives = np.zeros((n_classes, len(slopes), len(grid)))
-    for block, shifted in ShiftedRows(logits, quick_type(logits)):
+    for block, shifted in ShiftedRows(logits):
         mine, w = owner[block], weights[block]
         for s, slope in enumerate(slopes):
             for g, level in enumerate(grid):
                 raw = level + slope * x[block]
                 u = np.clip(raw, *LOG_BOUNDS)
-                value, first = loss_and_slope(shifted, labels[block], np.exp(-u), loss)
+                value, first, _ = loss_terms(shifted, labels[block], np.exp(-u), loss)
                 sums[:, s, g] += np.bincount(mine, w * value, minlength=len(sums))
                 derivatives[:, s, g] += np.bincount(
                     labels[block], w * first * (raw == u), minlength=n_classes

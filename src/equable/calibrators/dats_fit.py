@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
+from equable.calibrators.losses import brier_curves, loss_terms
 from equable.calibrators.newton import (
     LOG_BOUNDS,
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
-    brier_curves,
     lbfgs,
-    loss_and_slope,
-    loss_terms,
     newton,
     temperature_grid,
     within_bounds,
@@ -66,7 +64,7 @@ class DistanceProblem:
         temperatures = np.minimum(raw, MAX_TEMPERATURE)
         value, slope = 0.0, np.empty(len(self.labels))
         for block, shifted in rows:
-            loss, first = loss_and_slope(shifted, self.labels[block], 1 / temperatures[block], "brier")
+            loss, first, _ = loss_terms(shifted, self.labels[block], 1 / temperatures[block], "brier")
             value += float(self.sample_weight[block] @ loss)
             slope[block] = self.sample_weight[block] * first
         slope = np.where(raw <= MAX_TEMPERATURE, slope / temperatures, 0.0)  # d/dT_i

@@ -9,12 +9,12 @@ import numpy as np
 
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
+from equable.calibrators.losses import loss_terms
 from equable.calibrators.newton import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     brier_temperature,
     lbfgs,
-    loss_and_slope,
     warn_if_bound,
 )
 from equable.calibrators.row_blocks import ShiftedRows
@@ -167,7 +167,7 @@ def _brier_and_gradient(
     temperatures = _temperature_of(output)
     loss, slope = 0.0, np.empty(len(output))
     for block, logits in shifted:
-        value, first = loss_and_slope(logits, rows.labels[block], 1 / temperatures[block], "brier")
+        value, first, _ = loss_terms(logits, rows.labels[block], 1 / temperatures[block], "brier")
         loss += float(relative[block] @ value)
         slope[block] = relative[block] * first
     # d/d(output) = d/d(log T) · (1/T) · sign(output), and 0 where T is clipped

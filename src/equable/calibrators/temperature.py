@@ -11,7 +11,8 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.newton import LOSSES, PRIOR_STRENGTH, SOLVERS, Loss, warn_if_bound
+from equable.calibrators.losses import LOSSES, Loss
+from equable.calibrators.newton import PRIOR_STRENGTH, SOLVERS, warn_if_bound
 from equable.calibrators.validation import require_choice, require_number, require_temperatures
 from equable.outputs import Outputs
 
