@@ -209,7 +209,7 @@ def plant_regimes(
         records = [
             _arrival(regime, batch, method, seed, value + 0.02 * seed, half_width)
             for (regime, batch), values in ARRIVALS.items()
-            for method, value in {**STEADY, **values, "arc_plain": values["arc"] - 0.001}.items()
+            for method, value in {**STEADY, **values, "dats_no_prior": values["arc"] - 0.001}.items()
         ]
         write_sealed(
             folder / "regimes" / f"seed-{seed}.json", {"schema": 1, "outputs": outputs, "records": records}
@@ -224,19 +224,17 @@ def _arrival(
     return {"regime": regime, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
 
 
-def plant_beliefs(folder: Path, *, guarded: tuple[bool, ...] = (False, True, False)) -> None:
-    """What ARC and guarded ARC believed after the last task, written into their scores of a planted run."""
-    for path in folder.glob(f"scores/seed-*_task-{len(guarded) - 1}_arc*.json"):
+def plant_beliefs(folder: Path) -> None:
+    """ARC's estimates after the last of three tasks, written into its scores of a planted run."""
+    for path in folder.glob("scores/seed-*_task-2_arc.json"):
         score = Score.load(path)
         batches = [
             {
                 "task": task,
                 "temperature": 2.0 + task + score.seed,
-                "slope": -0.25,
                 "effective_rows": 40.0 + 10 * task,
-                "guarded": acted and score.method == "arc_guard",
                 "own_classes": 0.9,
             }
-            for task, acted in enumerate(guarded)
+            for task in range(3)
         ]
         replace(score, facts={"batches": batches}).save(path)

@@ -26,8 +26,7 @@ VARIANTS = {
     "dats euclidean": equable.DATS(metric="euclidean"),
     "dats sample": equable.DATS(distance="sample"),
     "arc": equable.ARC(),
-    "arc plain": equable.ARC(adaptive=False),
-    "arc nll guarded": equable.ARC(loss="nll", guard=True),
+    "arc nll": equable.ARC(loss="nll", prior_strength=0.5),
 }
 assert {type(c) for c in VARIANTS.values()} == set(equable.CALIBRATORS.values())
 

@@ -67,7 +67,7 @@ def test_a_grouping_says_what_it_is():
 def test_settings_by_name():
     made = make_calibrator("pts", ["hidden=[3, 2]", "top_k = 4"])
     assert (made.hidden, made.top_k) == ((3, 2), 4)
-    assert make_calibrator("arc", ["guard=true", "loss=nll"]).get_params()["loss"] == "nll"
+    assert make_calibrator("arc", ["prior_strength=2", "loss=nll"]).get_params()["loss"] == "nll"
     assert type(make_calibrator("rc")) is type(make_calibrator("ts")) is equable.TemperatureScaling
 
 

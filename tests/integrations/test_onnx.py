@@ -88,17 +88,6 @@ def test_what_is_not_finite_comes_out_as_nan(calibrator, unseen_rows, tmp_path):
             assert all(np.isnan(found).all() for found in spoilt)
 
 
-@pytest.mark.parametrize("name", ["arc guarded untold", "arc held guarded untold"])
-def test_the_guard_acts_where_the_library_acts(fitted, unseen_rows, tmp_path, name):
-    calibrator = fitted[name]
-    run = session(calibrator, tmp_path)
-    small = [unseen_rows.logits[start : start + 7] for start in range(0, 140, 7)]
-    small += [unseen_rows.logits[unseen_rows.tasks == task] for task in range(3)]
-    assert {calibrator.explain(logits)[0].guarded for logits in small} == {True, False}
-    for logits in small:
-        assert_agrees(calibrator, run, logits, None)
-
-
 def test_large_logits_do_not_overflow(fitted, tmp_path):
     for name in ("ts", "ets", "pts", "arc"):
         run = session(fitted[name], tmp_path)

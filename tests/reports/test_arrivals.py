@@ -28,7 +28,7 @@ from equable.reports.tables.arrivals import (
 from equable.reports.tables.render import csv_text, latex, markdown
 from planted_run import ARRIVALS, make_run, plant_regimes
 
-METHODS = {"arc": (-0.23, -0.02), "arc_plain": (-0.23, -0.02)}
+METHODS = {"arc": (-0.23, -0.02), "dats_no_prior": (-0.23, -0.02)}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_full_table(run):
         *("Shuffled, 8 a batch", "Drifting, 8 a batch", "Stream, 8 at a time"),
     ]
     assert set(sections["However rows arrive"]) == {"Uncalibrated", "RC", "T-CIL"}
-    assert list(sections["Single rows"]) == ["DATS", "ARC", "ARC, plain"]
+    assert list(sections["Single rows"]) == ["DATS", "ARC", "DATS, no prior"]
     texts = [c.text for c in sections["One task, whole set"]["ARC"]]
     assert texts == [
         *("6.00 ± 1.00", "[5.00, 7.00]", "3.00 ± 0.50", "[2.00, 4.00]", "0.600 ± 0.100", "[0.590, 0.610]"),
@@ -76,7 +76,7 @@ def test_full_table(run):
     assert sections["One task, whole set"]["ARC"][0].best
     # better than DATS, but not than RC; and a variant wins nothing
     assert not sections["Shuffled, 8 a batch"]["ARC"][0].best
-    assert not any(c.best for rows in sections.values() for c in rows.get("ARC, plain", ()))
+    assert not any(c.best for rows in sections.values() for c in rows.get("DATS, no prior", ()))
     for print_ in (markdown, latex, csv_text):
         assert print_(table)
     heading, *rows = csv.reader(io.StringIO(csv_text(table)))
@@ -92,7 +92,7 @@ def test_compact_table(run):
     sections = sections_of(table)
     assert [c.text for c in sections[""]["DATS"]][:3] == ["14.0 ± 1.0", "10.0 ± 1.0", "8.0 ± 1.0"]
     assert [c.best for c in sections[""]["RC"]] == [False] * 4 + [True] + [False] * 3  # shuffled by 8
-    assert "ARC, plain" in sections["Variants, not ranked"]
+    assert "DATS, no prior" in sections["Variants, not ranked"]
 
 
 def test_without_bootstrap_there_are_no_intervals(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from equable.benchmark.score_record import Score
 from equable.reports.figures.curves import chosen_methods
-from equable.reports.remarks import arrival_words, guard_words, referral_words
+from equable.reports.remarks import arrival_words, referral_words
 from equable.reports.report import write_report
 from equable.reports.results import load_results
 from equable.reports.sentences import summarise
@@ -16,7 +16,7 @@ from equable.reports.tables import build_tables
 from equable.reports.tables.by_task import accepted_gain
 from planted_run import make_run, plant_beliefs, plant_regimes
 
-CHANGES = {"arc": (-0.23, -0.02), "arc_plain": (-0.22, -0.02), "arc_guard": (-0.22, -0.02)}
+CHANGES = {"arc": (-0.23, -0.02), "dats_no_prior": (-0.22, -0.02)}
 #: Share accepted at 5 % error on three tasks and all rows.
 ACCEPTED = {"rc": [0.5, 0.6, 0.7, 0.6], "arc": [0.5, 0.65, 0.69, 0.64], "dats": [0.5, 0.6, 0.7, 0.61]}
 
@@ -70,26 +70,12 @@ def test_referral_words(folder):
     assert dats.startswith("At 5 % tolerated error DATS accepts 61.0 % of all rows and RC 60.0 %: +1.0 ± 0.0")
 
 
-def test_beliefs_and_guard(folder):
+def test_beliefs(folder):
     assert "beliefs" not in {table.name for table in build_tables(load_results(folder))}
-    assert guard_words(load_results(folder)) == []
     plant_beliefs(folder)
-    run = load_results(folder)
-    rows = rows_of(run, "beliefs")
+    rows = rows_of(load_results(folder), "beliefs")
     assert list(rows) == ["Task 1", "Task 2", "Task 3"]
-    assert rows["Task 2"] == [
-        *("3.50 ± 0.50", "−0.25 ± 0.00", "50 ± 0", "90.0 ± 0.0", "2 of 2", "+1.00 ± 0.00"),
-    ]
-    assert rows["Task 3"][-2:] == ["0 of 2", "0.00 ± 0.00"]
-    assert guard_words(run) == [
-        "The guard took RC's temperature on 2 of 6 test sets, which changed ARC's average ECE by +0.7 ± 0.0 "
-        "points over seeds."
-    ]
-
-
-def test_a_guard_that_never_acts(folder):
-    plant_beliefs(folder, guarded=(False,) * 3)
-    assert guard_words(load_results(folder)) == ["The guard found no reason to act on any of 6 test sets."]
+    assert rows["Task 2"] == ["3.50 ± 0.50", "50 ± 0", "90.0 ± 0.0"]
 
 
 def test_arc_is_ranked_and_its_variants_are_not(folder):
@@ -100,7 +86,7 @@ def test_arc_is_ranked_and_its_variants_are_not(folder):
     assert first.startswith("ARC lowers average ECE from 22.2 to")
     assert second.startswith("DATS lowers average ECE")
     main = next(table for table in build_tables(run) if table.name == "main")
-    assert [row.label for row in main.sections[1].rows] == ["ARC, plain", "ARC, guarded", "DATS, one weight"]
+    assert [row.label for row in main.sections[1].rows] == ["DATS, no prior", "DATS, one weight"]
 
 
 def test_arc_is_spoken_of_where_another_is_best(tmp_path):
@@ -113,5 +99,4 @@ def test_page_says_it_all(folder, blank_figures):
     text = write_report([folder]).read_text(encoding="utf-8")
     assert "What ARC believed" in text
     assert "At 5 % tolerated error ARC accepts 65.0 %" in text
-    assert "The guard took RC&#39;s temperature on 2 of 6 test sets" in text
     assert text.index('id="table-referral"') < text.index('id="table-referral_gain"')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,6 @@ class Exam:
     tasks: IntArray
     members: tuple[IntArray, ...]  # test rows of each task
     before: FloatArray
-    fits: dict[str, tuple[Calibrator, float, list[str]]] = field(
-        default_factory=dict
-    )  # what was fitted so far
 
 
 def set_exam(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> Exam:
@@ -63,7 +60,7 @@ def set_exam(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> Ex
 
 def judge(exam: Exam, name: str, method: Method) -> Score:
     """Fit the method on its rows of the step, apply it to each task's test set, and score it."""
-    exam.fits[name] = calibrator, fit_seconds, said = _fit(method, exam)
+    calibrator, fit_seconds, said = _fit(method, exam)
     start = time.perf_counter()
     after, temperatures = calibrated(calibrator, exam)
     apply_seconds = time.perf_counter() - start
@@ -121,11 +118,6 @@ def _divides_alone(kind: type[Calibrator]) -> bool:
 
 def _fit(method: Method, exam: Exam) -> tuple[Calibrator, float, list[str]]:
     """The fitted calibrator, the seconds it took, and what it warned of."""
-    if method.like in exam.fits:
-        fitted, seconds, said = exam.fits[method.like]
-        calibrator = method.make()
-        calibrator.__dict__.update({name: vars(fitted)[name] for name in (*fitted.FITTED, "n_classes_")})
-        return calibrator, seconds, said
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
@@ -217,9 +209,7 @@ def _beliefs(calibrator: Calibrator, exam: Exam) -> dict[str, Any]:
             {
                 "task": int(batch.group),
                 "temperature": batch.temperature,
-                "slope": batch.slope,
                 "effective_rows": batch.effective_rows,
-                "guarded": batch.guarded,
                 "own_classes": float(batch.mix[np.unique(exam.labels[exam.members[batch.group]])].sum()),
             }
             for batch in believed

@@ -40,7 +40,7 @@ Groups = Annotated[
 
 @app.command(
     epilog="Examples: equable calibrate buffer.npz --method dats --current validation.npz "
-    "-o dats.safetensors · equable calibrate buffer.npz --method arc --set guard=true -o arc.safetensors"
+    "-o dats.safetensors · equable calibrate buffer.npz --method arc --set loss=nll -o arc.safetensors"
 )
 def calibrate(
     outputs: Outputs,

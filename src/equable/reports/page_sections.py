@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from equable.reports.page import Page, PageFigure, PageSection, section_of
-from equable.reports.remarks import arrival_words, guard_words, referral_words
+from equable.reports.remarks import arrival_words, referral_words
 from equable.reports.results import Results
 from equable.reports.sentences import best_ranked, summarise
 from equable.reports.tables import Table, comparison_table
@@ -155,7 +155,7 @@ def _detail_sections(run: Results, tables: Tables, figures: Figures) -> list[Pag
             "What ARC believed",
             tables,
             figures,
-            texts=[BELIEFS, *guard_words(run)],
+            texts=[BELIEFS],
             open_tables=["beliefs"],
         ),
         section_of("steps", "After every task", tables, figures, folded=steps),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from equable.reports.results import Results, Spread
-from equable.reports.tables.arc_diagnostics import guard_acts, guard_change
 from equable.reports.tables.arrivals import (
     Arrival,
     arrival_name,
@@ -71,20 +70,6 @@ def referral_words(results: Results) -> list[str]:
             )
         sentences.append(sentence + ".")
     return sentences
-
-
-def guard_words(results: Results) -> list[str]:
-    """How often the guard acted, and what that cost or saved."""
-    acts, change = guard_acts(results), guard_change(results)
-    if not acts or change is None:
-        return []
-    acted, of = (sum(counts) for counts in zip(*acts.values(), strict=True))
-    if not acted:
-        return [f"The guard found no reason to act on any of {of} test sets."]
-    return [
-        f"The guard took RC's temperature on {acted} of {of} test sets, which changed ARC's average ECE by "
-        f"{_points(change)}."
-    ]
 
 
 def _points(value: Spread) -> str:

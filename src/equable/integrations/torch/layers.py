@@ -55,10 +55,10 @@ def shifted(logits: Tensor) -> Tensor:
     return logits - logits.amax(dim=1, keepdim=True)
 
 
-def spoilt(values: Tensor, dim: int | None = None) -> Tensor:
-    """0, or NaN where the sum would be: minima, their places and counts do not pass on a NaN.
+def nan_if_not_finite(values: Tensor, dim: int | None = None) -> Tensor:
+    """0, or NaN where `values` hold NaN or an infinity: minima, argmins and counts hide them.
 
-    A traced graph does not look for NaN and infinities; they come out as NaN.
+    A traced graph does not check its inputs; NaN and infinities must come out as NaN.
     """
     return (0 * values).sum() if dim is None else (0 * values).sum(dim=dim)
 
@@ -102,7 +102,7 @@ class Parametrized(Layer):
         for i in range(self.depth):
             values = values @ getattr(self, f"weights_{i}") + getattr(self, f"bias_{i}")
             values = values if i == self.depth - 1 else torch.relu(values)
-        return values[:, 0].abs().clamp(MIN_TEMPERATURE, MAX_TEMPERATURE) + spoilt(logits, dim=1)
+        return values[:, 0].abs().clamp(MIN_TEMPERATURE, MAX_TEMPERATURE) + nan_if_not_finite(logits, dim=1)
 
 
 class DistanceAware(Layer):
@@ -141,7 +141,7 @@ class DistanceAware(Layer):
         needed = max(self.coverage * features.shape[0] - 1e-9, LEAST_NEEDED)
         kept = (ranked.cumsum(0) - ranked < needed).to(counts.dtype)
         batch = self._batch_temperature(kept, self.weights[order], distances[order])
-        return (batch + spoilt(features)).expand(logits.shape[0]).clone()
+        return (batch + nan_if_not_finite(features)).expand(logits.shape[0]).clone()
 
     def _batch_temperature(self, kept: Tensor, weights: Tensor, distances: Tensor) -> Tensor:
         share = kept / kept.sum()
