@@ -77,13 +77,12 @@ def forged(draw):
         settings[key] = draw(VALUES)
     scalars = {"n_classes_": draw(st.sampled_from([K, K, K, 2, 1, 0, -1, 10**12, 2.0, None]))}
     tensors = {}
-    for key, kind in cal.FITTED.items():
-        if kind in ("float", "int", "bool", "text"):
-            right = {"float": 1.5, "int": 3, "bool": True, "text": "brier"}[kind]
-            scalars[key] = draw(st.just(right) | VALUES)
+    for key, axes in cal.FITTED.items():
+        if not axes:
+            scalars[key] = draw(st.sampled_from([1.5, 3, True]) | VALUES)
         else:
             lengths = {"K": K, "D": D}
-            shape = tuple(int(a) if a.isdigit() else lengths.get(a, 3) for a in kind)
+            shape = tuple(a if isinstance(a, int) else lengths.get(a, 3) for a in axes)
             wrong = arrays().filter(lambda array: array.dtype.str in ("<f8", "<f4", "<i8", "|u1"))
             tensors[key] = draw(st.just(np.full(shape, 0.5)) | st.just(np.ones(shape)) | wrong)
     for key in draw(

@@ -187,11 +187,8 @@ def _accepted(curve: RiskCoverage) -> float:
 
 def _learnt(calibrator: Calibrator) -> dict[str, Any]:
     """The numbers a calibrator learnt, arrays left out."""
-    kinds = {"float": float, "int": int, "bool": bool, "text": str}
     return {
-        name.rstrip("_"): kinds[kind](getattr(calibrator, name))
-        for name, kind in calibrator.FITTED.items()
-        if kind in kinds
+        name.rstrip("_"): getattr(calibrator, name) for name, shape in calibrator.FITTED.items() if not shape
     }
 
 

@@ -117,25 +117,16 @@ class ARC(Calibrator):
     """
 
     FITTED: ClassVar = {
-        "prior_": "K",
-        "task_mixes_": "TK",
-        "posterior_temperature_": "float",
-        "posterior_bias_": "K",
-        "class_rows_": "K",
-        "class_weights_": "K",
-        "curves_": "KG",
-        "curve_derivatives_": "KG",
-        "converged_": "bool",
+        "prior_": ("K",),
+        "task_mixes_": ("T", "K"),
+        "posterior_temperature_": (),
+        "posterior_bias_": ("K",),
+        "class_rows_": ("K",),
+        "class_weights_": ("K",),
+        "curves_": ("K", "G"),
+        "curve_derivatives_": ("K", "G"),
+        "converged_": (),
     }
-    prior_: FloatArray
-    task_mixes_: FloatArray
-    posterior_temperature_: float
-    posterior_bias_: FloatArray
-    class_rows_: FloatArray
-    class_weights_: FloatArray
-    curves_: FloatArray
-    curve_derivatives_: FloatArray
-    converged_: bool
 
     def __init__(self, loss: Loss = "brier", prior_strength: float = 5.0) -> None:
         self.loss = loss

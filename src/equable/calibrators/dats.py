@@ -96,27 +96,18 @@ class DATS(Calibrator):
     """
 
     FITTED: ClassVar = {
-        "base_temperature_": "float",
-        "distance_weights_": "K",
-        "class_distances_": "K",
-        "class_temperatures_": "K",
-        "prototypes_": "KD",
-        "current_prototypes_": "CD",
-        "distance_range_": "2",
-        "converged_": "bool",
-        "n_iter_": "int",
+        "base_temperature_": (),
+        "distance_weights_": ("K",),
+        "class_distances_": ("K",),
+        "class_temperatures_": ("K",),
+        "prototypes_": ("K", "D"),
+        "current_prototypes_": ("C", "D"),
+        "distance_range_": (2,),
+        "converged_": (),
+        "n_iter_": (),
     }
     needs_features: ClassVar[bool] = True
     needs_tasks: ClassVar[bool] = True
-    base_temperature_: float
-    distance_weights_: FloatArray
-    class_distances_: FloatArray
-    class_temperatures_: FloatArray
-    prototypes_: FloatArray
-    current_prototypes_: FloatArray
-    distance_range_: FloatArray
-    converged_: bool
-    n_iter_: int
 
     def __init__(
         self,

@@ -43,11 +43,7 @@ class EnsembleTemperatureScaling(Calibrator):
     [0.61, 0.22, 0.17]
     """
 
-    FITTED: ClassVar = {"temperature_": "float", "weights_": "3", "converged_": "bool", "n_iter_": "int"}
-    temperature_: float
-    weights_: FloatArray
-    converged_: bool
-    n_iter_: int
+    FITTED: ClassVar = {"temperature_": (), "weights_": (3,), "converged_": (), "n_iter_": ()}
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         solution = brier_temperature(rows.logits, rows.labels, rows.weights, PRIOR_STRENGTH)

@@ -59,11 +59,7 @@ class ParametrizedTemperatureScaling(Calibrator):
     (300,)
     """
 
-    FITTED: ClassVar = {"parameters_": "P", "n_inputs_": "int", "converged_": "bool", "n_iter_": "int"}
-    parameters_: FloatArray
-    n_inputs_: int
-    converged_: bool
-    n_iter_: int
+    FITTED: ClassVar = {"parameters_": ("P",), "n_inputs_": (), "converged_": (), "n_iter_": ()}
 
     def __init__(self, top_k: int = 10, hidden: tuple[int, ...] = (5, 5), random_state: int = 0) -> None:
         self.top_k = top_k

@@ -50,10 +50,7 @@ class TemperatureScaling(Calibrator):
     0.69
     """
 
-    FITTED: ClassVar = {"temperature_": "float", "converged_": "bool", "n_iter_": "int"}
-    temperature_: float
-    converged_: bool
-    n_iter_: int
+    FITTED: ClassVar = {"temperature_": (), "converged_": (), "n_iter_": ()}
 
     def __init__(self, loss: Loss = "nll", prior_strength: float = PRIOR_STRENGTH) -> None:
         self.loss = loss

@@ -11,7 +11,7 @@ from onnx import helper
 from equable import __version__
 from equable.calibrators import ARC, DATS, Calibrator, EnsembleTemperatureScaling
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
-from equable.calibrators.serialization import _plain_number
+from equable.calibrators.serialization import plain_number
 from equable.errors import UnsupportedError
 from equable.files import write_bytes
 from equable.integrations.exported_constants import require_fitted
@@ -98,7 +98,7 @@ def _metadata(calibrator: Calibrator) -> dict[str, str]:
     metadata = {
         "equable_version": __version__,
         "calibrator": type(calibrator).__name__,
-        "settings": json.dumps(calibrator.get_params(), sort_keys=True, default=_plain_number),
+        "settings": json.dumps(calibrator.get_params(), sort_keys=True, default=plain_number),
     }
     if isinstance(calibrator, ARC):
         metadata |= {"em_max_steps": str(MAX_ITER), "em_tolerance": repr(TOLERANCE)}
