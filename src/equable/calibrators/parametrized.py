@@ -97,7 +97,7 @@ class ParametrizedTemperatureScaling(Calibrator):
         rng = np.random.default_rng(self.random_state)
         start[: -(widths[-2] + 1)] = _hidden_weights(widths, rng)
         result = lbfgs(objective, start, maxiter=500, maxfun=700, ftol=1e-10, gtol=1e-7)
-        found = _temperature_of(_forward(_layers(result.x, widths), standard)[-1][:, 0])
+        found = _temperature_of(_forward(layers_of(result.x, widths), standard)[-1][:, 0])
         if found.min() == found.max():
             warn_if_bound(float(found[0]), "the temperature of every row")
         return {
@@ -108,7 +108,7 @@ class ParametrizedTemperatureScaling(Calibrator):
         }
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
-        layers = _layers(self.parameters_, [self.n_inputs_, *self.hidden, 1])
+        layers = layers_of(self.parameters_, [self.n_inputs_, *self.hidden, 1])
         temperatures = np.empty(len(rows))
         for block in row_blocks(*rows.logits.shape):
             output = _forward(layers, _largest_logits(rows.logits[block], self.n_inputs_))[-1][:, 0]
@@ -127,7 +127,7 @@ def _temperature_of(output: FloatArray) -> FloatArray:
     return np.clip(np.abs(output), MIN_TEMPERATURE, MAX_TEMPERATURE)
 
 
-def _layers(parameters: FloatArray, widths: list[int]) -> Layers:
+def layers_of(parameters: FloatArray, widths: list[int]) -> Layers:
     """Views of the flat vector as (weights (in, out), bias (out,)) for each layer."""
     layers: Layers = []
     position = 0
@@ -157,7 +157,7 @@ def _brier_and_gradient(
     relative: FloatArray,
 ) -> tuple[float, FloatArray]:
     """Mean Brier score and its gradient in all parameters, by back-propagation."""
-    layers = _layers(parameters, widths)
+    layers = layers_of(parameters, widths)
     activations = _forward(layers, inputs)
     output = activations[-1][:, 0]
     temperatures = _temperature_of(output)
@@ -197,7 +197,7 @@ def _unstandardised(
 ) -> FloatArray:
     """Fold (x − centre)/scale into the first layer: the fit is better conditioned, the network the same."""
     raw = parameters.copy()
-    weights, bias = _layers(raw, widths)[0]
+    weights, bias = layers_of(raw, widths)[0]
     weights /= scale[:, None]
     bias -= centre @ weights
     return raw

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from equable.arrays import FloatArray
 from equable.calibrators import ARC, DATS, Calibrator, ParametrizedTemperatureScaling, Stream
 from equable.calibrators.arc import TASK_PULL
-from equable.calibrators.parametrized import Layers, _layers
-from equable.calibrators.prototypes import Metric
+from equable.calibrators.parametrized import Layers, layers_of
+from equable.calibrators.prototypes import Metric, unit_rows
 from equable.errors import InputError, NotFittedError
 
 
@@ -26,16 +24,12 @@ def require_fitted(calibrator: object) -> None:
 
 def network_layers(calibrator: ParametrizedTemperatureScaling) -> Layers:
     """PTS: weights (in, out) and bias (out,) of each layer."""
-    return _layers(calibrator.parameters_, [calibrator.n_inputs_, *calibrator.hidden, 1])
+    return layers_of(calibrator.parameters_, [calibrator.n_inputs_, *calibrator.hidden, 1])
 
 
 def reference_points(points: FloatArray, metric: Metric) -> FloatArray:
-    """DATS: prototypes as the metric uses them; cosine takes unit rows, and leaves zero rows zero."""
-    if metric == "euclidean":
-        return points
-    norms = np.linalg.norm(points, axis=1, keepdims=True)
-    unit: FloatArray = points / np.where(norms > 0, norms, 1.0)
-    return unit
+    """DATS: prototypes as the metric uses them; the cosine distance takes unit rows."""
+    return points if metric == "euclidean" else unit_rows(points)
 
 
 def distance_scale(calibrator: DATS) -> tuple[float, float]:
