@@ -26,7 +26,7 @@ from equable.integrations.onnx.methods import (
 )
 
 OPSET = 17
-# the file format of opset 17; newer ones would be refused by older runtimes for nothing
+# the file format of opset 17; older runtimes refuse newer ones
 IR_VERSION = 8
 
 
@@ -34,19 +34,16 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator as a float64 ONNX graph (opset 17), atomically.
 
     Inputs: ``logits`` (n, K), and ``features`` (n, D) for DATS, both float64. Outputs: ``probabilities``
-    (n, K) and, but for ETS, ``temperature`` (n,). The n rows of one call are one batch. ARC's EM
-    is a loop of at most 1000 steps with the library's stopping rule. The graph checks shapes and types;
-    NaN and infinities come out as NaN: in their row, and in the whole batch where rows share what they
-    say, ARC's logits and DATS's features.
-
-    A `Stream` keeps a window of rows and a calibrator of one's own is Python: `UnsupportedError`.
+    (n, K) and, except for ETS, ``temperature`` (n,). The n rows of one call are one batch. The graph checks
+    shapes and types; NaN and infinities give NaN in their row, and in the whole batch for ARC's logits and
+    DATS's features. A `Stream` or a user-defined calibrator raises `UnsupportedError`.
 
     Parameters
     ----------
     calibrator
         Fitted Uncalibrated, TS, ETS, PTS, DATS or ARC, with any settings.
     path
-        Of the file; an old one is replaced only when the new one is whole.
+        Of the file.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The test time of each calibrator as ONNX operators: a batch is one group.
+"""The test time of each calibrator as ONNX operators; a batch is one group.
 
-The formulas are the calibrators' own; see there for what they mean. All arithmetic is float64, and
-indices come from float64 comparisons: a nearest prototype found in float32 could be another class.
+The formulas are those of `equable.calibrators` and are explained there. All arithmetic is float64: in float32
+another prototype could be the nearest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FINITE = "finite_logits"
 
 
 def begin(g: Graph) -> None:
-    """Logits with NaN in the place of infinities, z + 0 · z: no row with either gives a probability."""
+    """Logits with NaN in place of infinities, z + 0 · z."""
     g.op("Add", LOGITS, g.op("Mul", LOGITS, 0.0), output=FINITE)
 
 
@@ -50,7 +50,7 @@ def nan_if_not_finite(g: Graph, value: str, axes: list[int]) -> str:
 
 
 def shifted(g: Graph) -> str:
-    """Logits minus their row's maximum, so that no logit can overflow."""
+    """Logits minus their row's maximum, which cannot overflow."""
     return g.op("Sub", FINITE, g.op("ReduceMax", FINITE, axes=[1], keepdims=1))
 
 
@@ -115,7 +115,7 @@ def distance_aware(g: Graph, calibrator: DATS) -> None:
     else:
         sums = g.sum(g.op("Mul", members, _row_distances(g, calibrator)), 0)
         distances = g.op("Div", sums, g.op("Max", counts, 1.0))
-    # TopK ranks equal counts by lower class first, as the library does
+    # TopK ranks the lower class first among equal counts, as `retained_classes` does
     ranked, order = g.ops("TopK", counts, np.array([n_classes]), outputs=(None, None), axis=0)
     before = g.op("Sub", g.op("CumSum", ranked, 0), ranked)
     needed = g.op("Sub", g.op("Mul", n_rows(g), float(calibrator.coverage)), 1e-9)
@@ -142,7 +142,7 @@ def _distances(g: Graph, calibrator: DATS, points: FloatArray) -> str:
 
 
 def _nearest(g: Graph, calibrator: DATS) -> str:
-    """The nearest prototype of each row, the first of those that differ by rounding alone, (n, 1)."""
+    """The nearest prototype of each row, the first of those within rounding, (n, 1)."""
     distances: str = _distances(g, calibrator, calibrator.prototypes_)
     slack: str | float = ROUNDING
     if calibrator.metric == "euclidean":
@@ -189,7 +189,8 @@ def adaptive(g: Graph, calibrator: ARC) -> None:
 
 def _mix(g: Graph, calibrator: ARC, ratios: str) -> str:
     """The batch's class mix (K,), pulled to the mix of its tasks where ARC was fitted with tasks."""
-    strength, tables = float(calibrator.prior_strength), task_tables(calibrator)
+    strength = float(calibrator.prior_strength)
+    tables = task_tables(calibrator)
     if tables is None:
         return _em(g, "em", ratios, g.constant(calibrator.prior_), strength, calibrator.n_classes_)
     by_task = g.op("MatMul", ratios, tables.mixes.T)
@@ -201,9 +202,11 @@ def _mix(g: Graph, calibrator: ARC, ratios: str) -> str:
 
 
 def _em(g: Graph, name: str, ratios: str, centre: str, strength: float, length: int) -> str:
-    """EM as a Loop of at most 1000 steps that ends by the library's own rule."""
-    size, pull = g.op("Add", n_rows(g), strength), g.op("Mul", centre, strength)
-    body, mix = Graph(f"{name}_"), f"{name}_mix"
+    """EM as a Loop of at most 1000 steps with the stopping rule of `equable.calibrators.class_mix`."""
+    size = g.op("Add", n_rows(g), strength)
+    pull = g.op("Mul", centre, strength)
+    body = Graph(f"{name}_")
+    mix = f"{name}_mix"
     weights = body.op("Div", 1.0, body.op("MatMul", ratios, mix))
     sums = body.op("Mul", body.op("MatMul", weights, ratios), mix)
     new = body.op("Div", body.op("Add", sums, pull), size)
@@ -244,7 +247,7 @@ def _best_level(g: Graph, values: str, derivatives: str) -> str:
     return g.op("Add", g.op("Gather", g.constant(grid), left), g.op("Mul", t, width))
 
 
-#: class of a calibrator → what writes its graph
+#: class of a calibrator → function that writes its graph
 METHODS: dict[type[Calibrator], Callable[[Graph, Any], None]] = {
     Uncalibrated: lambda g, calibrator: one_temperature(g, 1.0),
     TemperatureScaling: lambda g, calibrator: one_temperature(g, calibrator.temperature_),
