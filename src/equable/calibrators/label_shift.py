@@ -19,7 +19,7 @@ RIDGE = 1e-3
 MAX_ITER, TOLERANCE = 1000, 1e-6
 MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT = 60, 1e-7
 # Numbers of the groups that are estimated together: their arrays stay in the cache.
-STACK_ELEMENTS = 1 << 17
+STACK_ELEMENTS = 1 << 16
 
 
 def corrected_nll(
@@ -166,33 +166,34 @@ def estimate_mixes(
         centres = np.broadcast_to(prior, (n_groups, len(prior)))
     mixes = np.empty((n_groups, len(prior)))
     for groups, rows in equal_groups(codes, n_groups, STACK_ELEMENTS // len(prior)):
-        mixes[groups] = estimate_mix(posterior[rows] / prior, centres[groups], strength)[:, 0]
+        ratios = (posterior[rows] / prior).swapaxes(1, 2)
+        mixes[groups] = estimate_mix(ratios, centres[groups], strength)[..., 0]
     return mixes
 
 
 def estimate_mix(
     ratios: FloatArray, prior: FloatArray, strength: float, leave_one_out: bool = False
 ) -> FloatArray:
-    """The mix q of each of G batches of n rows, by EM; `ratios` p_ic/π_c (G, n, K), `prior` (G, K).
+    """The mix q of each of G batches of n rows, by EM; `ratios` p_ic/π_c (G, K, n), `prior` (G, K).
 
     W_ic ∝ ratio_ic q_c,   q ← (Σ_i W_i + s·prior) / (n + s), from the prior until no entry moves.
 
     It maximises Σ_i log Σ_c q_c ratio_ic + s Σ_c prior_c log q_c. The strength s counts rows: a batch of
-    n ≪ s rows keeps the prior. Returns (G, 1, K); with `leave_one_out` (G, n, K), for each row the mix of
+    n ≪ s rows keeps the prior. Returns (G, K, 1); with `leave_one_out` (G, K, n), for each row the mix of
     the others: Σ_{j≠i} W_j and n − 1 in place of the sum over all rows and n.
     """
-    n_groups, n_rows = ratios.shape[:2]
+    n_groups, _, n_rows = ratios.shape
     counted = n_rows - 1 if leave_one_out else n_rows
-    mixes = np.tile(prior[:, None], (1, n_rows if leave_one_out else 1, 1))
-    mix, pull, active = mixes, strength * prior[:, None], np.arange(n_groups)
+    mixes = np.repeat(prior[..., None], n_rows if leave_one_out else 1, axis=2)
+    mix, pull, active = mixes, strength * prior[..., None], np.arange(n_groups)
     steps, tolerance = (MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT) if leave_one_out else (MAX_ITER, TOLERANCE)
     for _ in range(steps):
         if leave_one_out:
             shares = ratios * mix
-            shares /= shares.sum(axis=2, keepdims=True)
-            new = shares.sum(axis=1, keepdims=True) - shares
+            shares /= shares.sum(axis=1, keepdims=True)
+            new = shares.sum(axis=2, keepdims=True) - shares
         else:  # the same sum as two products of a matrix and a vector
-            new = np.matmul((1 / np.matmul(ratios, mix.swapaxes(1, 2))).swapaxes(1, 2), ratios) * mix
+            new = np.matmul(ratios, (1 / np.matmul(mix.swapaxes(1, 2), ratios)).swapaxes(1, 2)) * mix
         new += pull
         new /= counted + strength
         moving = np.abs(new - mix).max(axis=(1, 2)) > tolerance

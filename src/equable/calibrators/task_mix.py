@@ -178,9 +178,10 @@ class TaskMix(Calibrator):
         tilts, mixes, reference = np.ones_like(by_task), np.tile(prior, (n_groups, 1)), np.ones(n_groups)
         for groups, rows in equal_groups(codes, n_groups, STACK_ELEMENTS // len(prior)):
             if rows.shape[1] > 1:
-                ratios = np.maximum(by_task[rows], FLOOR) / prior
+                ratios = (np.maximum(by_task[rows], FLOOR) / prior).swapaxes(1, 2)
                 found = adapt(ratios, prior, buffer_rows(self), float(self.odds))
-                tilts[rows], mixes[groups], reference[groups] = found
+                tilts[rows] = found[0].swapaxes(1, 2)
+                mixes[groups], reference[groups] = found[1:]
         # the mix of classes is that of the tasks times the calibration buffer's mix within each task
         tasks = self.class_tasks_.astype(np.int64)
         effective = 1 / ((mixes / prior)[:, tasks] ** 2 @ (self.prior_**2 / self.class_rows_))
@@ -214,51 +215,57 @@ def buffer_rows(fitted: Any) -> float:
 def adapt(
     ratios: FloatArray, prior: FloatArray, most: float, odds: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Factors of p (G, n, T), mixes (G, T) and probability of the reference (G,), from L (G, n, T)."""
+    """Factors of p (G, T, n), mixes (G, T) and probability of the reference (G,), from L (G, T, n)."""
     # rows in an order of their own: the answer does not depend on the order in which they were given
-    order = np.lexsort(np.moveaxis(np.log(ratios).round(9), -1, 0))[..., None]
-    ratios = np.take_along_axis(ratios, order, axis=1)
-    step = -(-ratios.shape[1] // MOST_ROWS)
-    rows = ratios[:, ::step]
-    n_rows = rows.shape[1]
-    # rows beyond what the calibration buffer itself rests on count no more
-    counted = min(1.0, most / n_rows)
-    logs = np.column_stack([np.full(len(rows), math.log(odds)), log_evidence(rows, prior, most)])
-    logs[:, 1:] -= math.log(len(STRENGTHS))
-    if odds < math.inf:
-        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-    else:
-        weights = np.eye(len(STRENGTHS) + 1)[np.zeros(len(rows), dtype=np.int64)]
-    tilts, mixes = np.empty_like(ratios), weights[:, :1] * prior
+    order = np.lexsort(np.log(ratios).round(9).swapaxes(0, 1))[:, None]
+    ratios = np.take_along_axis(ratios, order, axis=2)
+    step = -(-ratios.shape[2] // MOST_ROWS)
+    rows = ratios[..., ::step]
+    n_rows = rows.shape[2]
+    weights = _model_weights(log_evidence(rows, prior, most), odds)
+    mixes = weights[:, :1] * prior
+    tilts = np.empty_like(ratios)
     tilts[:] = weights[:, :1, None]
     for k, strength in enumerate(STRENGTHS, start=1):
-        pull = strength / counted
+        # rows beyond what the calibration buffer itself rests on count no more: s / κ in place of κ Σ W
+        pull = strength * max(1.0, n_rows / most)
         others = estimate_mix(rows, np.tile(prior, (len(rows), 1)), pull, leave_one_out=True)
         shares = rows * others
-        shares /= shares.sum(axis=2, keepdims=True)
-        whole = (shares.sum(axis=1, keepdims=True) + pull * prior) / (n_rows + pull)
+        shares /= shares.sum(axis=1, keepdims=True)
+        whole = (shares.sum(axis=2) + pull * prior) / (n_rows + pull)
         if step > 1:  # rows that stand for no others see the mix of all that do
-            others, part = np.repeat(whole, ratios.shape[1], axis=1), others
-            others[:, ::step] = part
+            represented = np.repeat(whole[..., None], ratios.shape[2], axis=2)
+            represented[..., ::step] = others
+            others = represented
         # W / P = (Q / π) / Σ L Q, also where P is 0
-        tilts += weights[:, k, None, None] * others / (prior * (ratios * others).sum(axis=2, keepdims=True))
-        mixes += weights[:, k, None] * whole[:, 0]
+        total = (ratios * others).sum(axis=1, keepdims=True)
+        tilts += weights[:, k, None, None] * others / (prior[:, None] * total)
+        mixes += weights[:, k, None] * whole
     given = np.empty_like(tilts)
-    np.put_along_axis(given, order, tilts, axis=1)
+    np.put_along_axis(given, order, tilts, axis=2)
     return given, mixes, weights[:, 0]
 
 
+def _model_weights(evidence: FloatArray, odds: float) -> FloatArray:
+    """V (G, 1 + S): the reference ∝ odds, each strength ∝ its evidence / S."""
+    if odds == math.inf:
+        return np.eye(1, 1 + len(STRENGTHS)).repeat(len(evidence), axis=0)
+    logs = np.insert(evidence - math.log(len(STRENGTHS)), 0, math.log(odds), axis=1)
+    weights: FloatArray = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
+
+
 def log_evidence(ratios: FloatArray, prior: FloatArray, most: float) -> FloatArray:
-    """Log e^ℓ of each batch and strength, (G, S), averaged over two fixed orders of the rows.
+    """ℓ of each batch and strength, (G, S): e^ℓ averaged over two fixed orders of the rows, L (G, T, n).
 
     Each row is predicted from those before it: with counts c = sπ at first, q = c / Σc, the likelihood
-    gains the factor Σ_t L_it q_t, and c grows by the row's posterior. It is an e-value: for a batch that is
+    gains the factor Σ_t L_it q_t, and c grows by the row's posterior. e^ℓ is an e-value: for a batch that is
     mixed like the reference, with calibrated posteriors, its expectation is 1.
     """
     strengths = np.array(STRENGTHS)
-    orders = fixed_orders(ratios.shape[1])[:, : math.ceil(most)]
-    rows = np.moveaxis(ratios[:, orders], 2, 0)[..., None, :]  # (n, G, 2, 1, T)
+    orders = fixed_orders(ratios.shape[2])[:, : math.ceil(most)]
+    rows = np.moveaxis(ratios[..., orders], (3, 1), (0, 3))[..., None, :]  # (n, G, 2, 1, T)
     counts = np.tile(strengths[:, None] * prior, (len(ratios), len(orders), 1, 1))  # (G, 2, S, T)
     totals = np.empty((len(rows), *counts.shape[:3]))
     for i, row in enumerate(rows):
@@ -311,8 +318,8 @@ def _warn_if_shifted(means: FloatArray, sizes: IntArray, spread: FloatArray) -> 
     if outside.any():
         warnings.warn(
             f"{np.count_nonzero(outside)} of {len(means)} batches have logits of another scale than the "
-            f"calibration buffer: their mean of max z − mean z is {means[outside][0]:.3g}, that of its classes "
-            f"{low:.3g} to {high:.3g}; the estimated mix may be wrong",
+            f"calibration buffer: their max z − mean z is {means[outside][0]:.3g} on average, that of its "
+            f"classes {low:.3g} to {high:.3g}; the estimated mix may be wrong",
             ShiftWarning,
             stacklevel=5,
         )
