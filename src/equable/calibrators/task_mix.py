@@ -35,8 +35,9 @@ FLOOR = 1e-12
 MOST_ROWS = 1 << 16
 # A batch that rests on fewer effective calibration rows than this causes a warning.
 FEW_ROWS = 10.0
-# Logits whose spread lies so many standard errors outside the calibration buffer's range cause one, too.
-SHIFT_ERRORS = 3.0
+# So do logits whose spread lies so many standard errors outside the calibration buffer's range; batches of
+# fewer rows than this are not judged.
+SHIFT_ERRORS, SHIFT_ROWS = 3.0, 30
 # The two fixed orders of the evidence: positions sorted by (multiplier · position)⁵ modulo a prime. The fifth
 # power has no ties there, and whole numbers give the same order in numpy, torch and ONNX.
 PRIME, MULTIPLIERS = 2**31 - 1, (16_807, 48_271)
@@ -314,7 +315,7 @@ def _warn_if_few(effective_rows: FloatArray) -> None:
 def _warn_if_shifted(means: FloatArray, sizes: IntArray, spread: FloatArray) -> None:
     low, high, deviation = spread
     error = SHIFT_ERRORS * deviation / np.sqrt(sizes)
-    outside = (means < low - error) | (means > high + error)
+    outside = (sizes >= SHIFT_ROWS) & ((means < low - error) | (means > high + error))
     if outside.any():
         warnings.warn(
             f"{np.count_nonzero(outside)} of {len(means)} batches have logits of another scale than the "

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from equable import __version__
-from equable.calibrators import ARC, DATS, Calibrator, EnsembleTemperatureScaling
+from equable.calibrators import ARC, DATS, BiasCorrection, Calibrator, EnsembleTemperatureScaling, TaskMix
 from equable.calibrators.files import _plain_number
 from equable.calibrators.label_shift import MAX_ITER, TOLERANCE
 from equable.errors import UnsupportedError
@@ -34,17 +34,17 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator as a float64 ONNX graph (opset 17), atomically.
 
     Inputs: ``logits`` (n, K), and ``features`` (n, D) for DATS, both float64. Outputs: ``probabilities``
-    (n, K) and, but for ETS, ``temperature`` (n,). The n rows of one call are one batch. ARC's EM
-    is a loop of at most 1000 steps with the library's stopping rule. The graph checks shapes and types;
-    NaN and infinities come out as NaN: in their row, and in the whole batch where rows share what they
-    say, ARC's logits and DATS's features.
+    (n, K) and, but for ETS, BiasCorrection and TaskMix, ``temperature`` (n,). The n rows of one call are one
+    batch. The EM of ARC and TaskMix is a loop with the library's stopping rule. The graph checks shapes and
+    types; NaN and infinities come out as NaN: in their row, and in the whole batch where its rows are used
+    together, the logits of ARC and TaskMix and the features of DATS.
 
     A `Stream` keeps a window of rows and a calibrator of one's own is Python: `UnsupportedError`.
 
     Parameters
     ----------
     calibrator
-        Fitted Uncalibrated, TS, ETS, PTS, DATS or ARC, with any settings.
+        Fitted, of one of the classes in `equable.CALIBRATORS`, with any settings.
     path
         Of the file; an old one is replaced only when the new one is whole.
 
@@ -79,7 +79,7 @@ def _model(graph: Graph, calibrator: Calibrator) -> onnx.ModelProto:
     if isinstance(calibrator, DATS):
         inputs.append(tensor(FEATURES, ["n", calibrator.prototypes_.shape[1]]))
     outputs = [tensor(PROBABILITIES, ["n", calibrator.n_classes_])]
-    if not isinstance(calibrator, EnsembleTemperatureScaling):
+    if not isinstance(calibrator, EnsembleTemperatureScaling | BiasCorrection | TaskMix):
         outputs.append(tensor(TEMPERATURE, ["n"]))
     name = type(calibrator).__name__
     model = helper.make_model(

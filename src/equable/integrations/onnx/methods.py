@@ -16,9 +16,11 @@ from equable.arrays import FloatArray
 from equable.calibrators import (
     ARC,
     DATS,
+    BiasCorrection,
     Calibrator,
     EnsembleTemperatureScaling,
     ParametrizedTemperatureScaling,
+    TaskMix,
     TemperatureScaling,
     Uncalibrated,
 )
@@ -35,6 +37,7 @@ from equable.integrations.fitted import (
     task_tables,
 )
 from equable.integrations.onnx.graph import Graph, tensor
+from equable.integrations.onnx.task_mix import bias_correction, task_mix
 
 LOGITS, FEATURES, PROBABILITIES, TEMPERATURE = "logits", "features", "probabilities", "temperature"
 FINITE = "finite_logits"
@@ -284,4 +287,6 @@ METHODS: dict[type[Calibrator], Callable[[Graph, Any], None]] = {
     ParametrizedTemperatureScaling: parametrized,
     DATS: distance_aware,
     ARC: adaptive,
+    BiasCorrection: bias_correction,
+    TaskMix: task_mix,
 }

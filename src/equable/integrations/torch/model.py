@@ -13,10 +13,12 @@ from equable.arrays import SUSPICIOUS_ROWS
 from equable.calibrators import (
     ARC,
     DATS,
+    BiasCorrection,
     Calibrator,
     EnsembleTemperatureScaling,
     ParametrizedTemperatureScaling,
     Stream,
+    TaskMix,
     TemperatureScaling,
     Uncalibrated,
 )
@@ -25,6 +27,7 @@ from equable.integrations.fitted import require_fitted
 from equable.integrations.torch.adaptive import Adaptive
 from equable.integrations.torch.forward import default_layer, find_layer, linear_heads, run
 from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
+from equable.integrations.torch.task_mix import BiasCorrected, MixedTasks
 
 #: class of a calibrator → its layer
 LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
@@ -36,6 +39,8 @@ LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
     ParametrizedTemperatureScaling: Parametrized,
     DATS: DistanceAware,
     ARC: Adaptive,
+    BiasCorrection: BiasCorrected,
+    TaskMix: MixedTasks,
 }
 
 
@@ -49,11 +54,11 @@ class Calibrated(NamedTuple):
 class CalibratedModel(nn.Module):
     """The model as it is, followed by a calibrator: calibrated probabilities (n, K), float64.
 
-    Each call is one batch: methods with one temperature a batch (DATS, ARC) give all its rows that one.
+    Each call is one batch: DATS, ARC and TaskMix adapt to its rows together.
     The model runs in eval mode and is never changed; no state is kept between calls, unless the calibrator is
-    a `Stream`, whose window is its purpose. TS, ETS, PTS, DATS and ARC run as torch operators on
-    the logits' device, agree with numpy to 1e-9 (ARC in batches of up to 65,536 rows, beyond which numpy
-    looks at a part of them) and can be traced by ``torch.export``; a `Stream` and
+    a `Stream`, whose window is its purpose. All of the library's calibrators run as torch operators on
+    the logits' device, agree with numpy to 1e-9, TaskMix to 1e-6 (ARC and TaskMix in batches of up to 65,536
+    rows, beyond which numpy looks at a part of them) and can be traced by ``torch.export``; a `Stream` and
     calibrators of one's own run as numpy on the CPU and cannot. What the calibrator learnt is copied: after
     another ``fit``, wrap again.
 
@@ -120,7 +125,7 @@ class CalibratedModel(nn.Module):
             return probabilities  # type: ignore[no-any-return]
         if temperature is None:
             raise UnsupportedError(
-                f"{type(self.calibrator).__name__} mixes softmaxes; no single temperature divides its logits"
+                f"{type(self.calibrator).__name__} has no single temperature that divides its logits"
             )
         return Calibrated(probabilities, temperature)
 
