@@ -118,6 +118,17 @@ def table(name: str, scores: Scores) -> str:
     return "\n".join(lines)
 
 
+def mean_scores(scores: Scores) -> dict[str, dict[str, dict[str, float]]]:
+    """Means over seeds or draws, to five digits."""
+    return {
+        arrival: {
+            method: {name: round(float(np.mean([v[name] for v in values])), 5) for name in values[0]}
+            for method, values in found.items()
+        }
+        for arrival, found in scores.items()
+    }
+
+
 def differences(scores: Scores) -> dict[str, dict[str, list[float]]]:
     """TaskMix minus ARC, DATS and RC, batch = task: mean and 95 % interval, paired."""
     pure = scores["batch = task"]
@@ -148,7 +159,8 @@ def main() -> None:
             words = ", ".join(f"{m} {v[0]:+.4f} ({v[1]:+.4f} to {v[2]:+.4f})" for m, v in measures.items())
             print(f"TaskMix − {other}, batch = task: {words}\n")
     if options.write:
-        write_json(options.write, {"scores": found, "paired": paired})
+        means = {name: mean_scores(scores) for name, scores in found.items()}
+        write_json(options.write, {"means": means, "paired": paired})
 
 
 if __name__ == "__main__":

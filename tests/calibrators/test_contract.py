@@ -324,10 +324,7 @@ BAD_FITS = {
     "features too few": (lambda d: {"features": d.features[:-1]}, "one row for each of the 360 rows"),
     "features NaN": (lambda d: {"features": with_value(d.features, np.nan)}, "features must be finite"),
     "tasks negative": (lambda d: {"tasks": d.tasks - 1}, "tasks must be ≥ 0; got -1"),
-    "weights negative": (
-        lambda d: {"sample_weight": -np.ones(len(d.y))},
-        "sample_weight must be finite and ≥ 0",
-    ),
+    "weights negative": (lambda d: {"sample_weight": -np.ones(len(d.y))}, "must be finite and ≥ 0; got -1"),
     "weights zero": (lambda d: {"sample_weight": np.zeros(len(d.y))}, "positive entry"),
     "current not a pair": (lambda d: {"current": 3}, "must be a pair"),
     "current of another width": (lambda d: {"current": (d.features[:, :2], d.y)}, "columns of features"),
@@ -392,10 +389,7 @@ def test_bad_settings():
         (equable.DATS(metric="manhattan"), "metric must be one of"),
         (equable.DATS(prior_strength=-1), "prior_strength must be finite and ≥ 0; got -1"),
         (equable.ParametrizedTemperatureScaling(top_k=0), "top_k must be a whole number ≥ 1; got 0"),
-        (
-            equable.ParametrizedTemperatureScaling(hidden=(0,)),
-            "width of hidden must be a whole number ≥ 1; got 0",
-        ),
+        (equable.ParametrizedTemperatureScaling(hidden=(0,)), "hidden must be a whole number ≥ 1; got 0"),
         (equable.ParametrizedTemperatureScaling(hidden=5), "hidden must be a tuple of widths; got 5"),
         (equable.ParametrizedTemperatureScaling(random_state=-1), "random_state must be a whole number"),
         (equable.DATS(coverage="a"), "coverage must be in"),
