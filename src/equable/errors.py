@@ -58,3 +58,7 @@ class ConvergenceWarning(EquableWarning):
 
 class EvidenceWarning(EquableWarning):
     """A number rests on very few rows."""
+
+
+class ShiftWarning(EquableWarning):
+    """A batch's logits differ from the calibration buffer's in a way that the method rules out."""

@@ -9,7 +9,7 @@ from equable.errors import FileFormatError, InputError, NotFittedError
 from planted import make_incremental
 
 
-@pytest.fixture(params=["ts", "ets", "pts", "dats", "arc"])
+@pytest.fixture(params=["ts", "ets", "pts", "dats", "arc", "bias", "taskmix"])
 def fitted(request):
     data = make_incremental()
     return equable.CALIBRATORS[request.param]().fit(

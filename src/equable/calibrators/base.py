@@ -60,6 +60,8 @@ class Calibrator:
     FITTED: ClassVar[Shapes] = {}
     needs_features: ClassVar[bool] = False
     needs_tasks: ClassVar[bool] = False
+    #: Whether the class of the largest logit stays the most probable one.
+    keeps_prediction: ClassVar[bool] = True
 
     def fit(
         self,

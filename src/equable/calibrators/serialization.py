@@ -118,8 +118,7 @@ def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrat
             f"calibrator must be one of {sorted(CALIBRATORS)}; got {name!r}. A class of your own must be in "
             "equable.CALIBRATORS under that name before it is loaded"
         )
-    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
-    calibrator = CALIBRATORS[name](**settings)
+    calibrator = CALIBRATORS[name](**{key: _setting(value) for key, value in header["settings"].items()})
     calibrator._check_settings()
     scalars = dict(header["scalars"])
     n_classes = scalars.pop("n_classes_")
@@ -132,12 +131,23 @@ def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrat
     return calibrator
 
 
+def _setting(value: Any) -> Any:
+    """A setting as it was given: a list is a tuple, a table an unfitted calibrator."""
+    from equable.calibrators import CALIBRATORS
+
+    if isinstance(value, dict):
+        return CALIBRATORS[value["class"]](**value["settings"])
+    return tuple(value) if isinstance(value, list) else value
+
+
 def plain_number(value: Any) -> Any:
-    """Settings may be numpy numbers: the file holds plain ones."""
+    """Settings may be numpy numbers or an unfitted calibrator: the file holds plain numbers and tables."""
     if isinstance(value, np.floating):
         return float(value)  # a long double's own item is a long double again
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Calibrator):
+        return {"class": _registered_name(value), "settings": value.get_params()}
     raise InputError(f"settings must be plain numbers or text to be saved; got {value!r}")
 
 

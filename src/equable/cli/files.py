@@ -48,7 +48,9 @@ def calibrate(
     method: Annotated[
         str,
         typer.Option(
-            "--method", "-m", help="uncalibrated, ts, rc (ts by another name), ets, pts, dats or arc."
+            "--method",
+            "-m",
+            help="uncalibrated, ts, rc (ts by another name), ets, pts, dats, arc, bias or taskmix.",
         ),
     ],
     current: Annotated[

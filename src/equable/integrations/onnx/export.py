@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from equable import __version__
-from equable.calibrators import ARC, DATS, Calibrator, EnsembleTemperatureScaling
+from equable.calibrators import ARC, DATS, BiasCorrection, Calibrator, EnsembleTemperatureScaling, TaskMix
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
 from equable.calibrators.serialization import plain_number
 from equable.errors import UnsupportedError
@@ -34,14 +34,15 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator as a float64 ONNX graph (opset 17), atomically.
 
     Inputs: ``logits`` (n, K), and ``features`` (n, D) for DATS, both float64. Outputs: ``probabilities``
-    (n, K) and, except for ETS, ``temperature`` (n,). The n rows of one call are one batch. The graph checks
-    shapes and types; NaN and infinities give NaN in their row, and in the whole batch for ARC's logits and
-    DATS's features. A `Stream` or a user-defined calibrator raises `UnsupportedError`.
+    (n, K) and, except for ETS, BiasCorrection and TaskMix, ``temperature`` (n,). The n rows of one call are
+    one batch. The graph checks shapes and types; NaN and infinities give NaN in their row, and in the whole
+    batch for the logits of ARC and TaskMix and the features of DATS. A `Stream` or a user-defined calibrator
+    raises `UnsupportedError`.
 
     Parameters
     ----------
     calibrator
-        Fitted Uncalibrated, TS, ETS, PTS, DATS or ARC, with any settings.
+        Fitted, of one of the classes in `equable.CALIBRATORS`, with any settings.
     path
         Of the file.
 
@@ -76,7 +77,7 @@ def _model(graph: Graph, calibrator: Calibrator) -> onnx.ModelProto:
     if isinstance(calibrator, DATS):
         inputs.append(tensor(FEATURES, ["n", calibrator.prototypes_.shape[1]]))
     outputs = [tensor(PROBABILITIES, ["n", calibrator.n_classes_])]
-    if not isinstance(calibrator, EnsembleTemperatureScaling):
+    if not isinstance(calibrator, EnsembleTemperatureScaling | BiasCorrection | TaskMix):
         outputs.append(tensor(TEMPERATURE, ["n"]))
     name = type(calibrator).__name__
     model = helper.make_model(

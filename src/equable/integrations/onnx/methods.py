@@ -16,9 +16,11 @@ from equable.arrays import FloatArray
 from equable.calibrators import (
     ARC,
     DATS,
+    BiasCorrection,
     Calibrator,
     EnsembleTemperatureScaling,
     ParametrizedTemperatureScaling,
+    TaskMix,
     TemperatureScaling,
     Uncalibrated,
 )
@@ -34,6 +36,7 @@ from equable.integrations.exported_constants import (
     task_tables,
 )
 from equable.integrations.onnx.graph import Graph, tensor
+from equable.integrations.onnx.task_mix import bias_correction, task_mix
 
 LOGITS, FEATURES, PROBABILITIES, TEMPERATURE = "logits", "features", "probabilities", "temperature"
 FINITE = "finite_logits"
@@ -255,4 +258,6 @@ METHODS: dict[type[Calibrator], Callable[[Graph, Any], None]] = {
     ParametrizedTemperatureScaling: parametrized,
     DATS: distance_aware,
     ARC: adaptive,
+    BiasCorrection: bias_correction,
+    TaskMix: task_mix,
 }

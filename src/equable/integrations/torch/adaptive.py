@@ -106,30 +106,35 @@ class Adaptive(Layer):
 
 
 def _em(ratios: Tensor, centre: Tensor, strength: float) -> Tensor:
-    """EM with the library's stopping rule; a traced graph keeps the loop and the rule."""
+    """EM with the library's stopping rule."""
 
     def step(mix: Tensor) -> Tensor:
         sums = ((1 / (ratios @ mix)) @ ratios) * mix
         return (sums + strength * centre) / (ratios.shape[0] + strength)
 
+    return fixed_point(step, centre, MAX_ITER, TOLERANCE)
+
+
+def fixed_point(step: Callable[[Tensor], Tensor], start: Tensor, max_iter: int, tolerance: float) -> Tensor:
+    """`step` until no entry moves by more than the tolerance; a traced graph keeps the loop and the rule."""
     if torch.compiler.is_compiling():
-        return _traced_loop(step, centre)
-    mix = centre
-    for _ in range(MAX_ITER):
-        new = step(mix)
-        done = bool((new - mix).abs().amax() <= TOLERANCE)
-        mix = new
+        return _traced_loop(step, start, max_iter, tolerance)
+    point = start
+    for _ in range(max_iter):
+        new = step(point)
+        done = bool((new - point).abs().amax() <= tolerance)
+        point = new
         if done:
             break
-    return mix
+    return point
 
 
-def _traced_loop(step: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
-    """`step` until no entry moves by the tolerance, as one loop node: unrolled, it would be 1000 steps."""
+def _traced_loop(step: Callable[[Tensor], Tensor], start: Tensor, max_iter: int, tolerance: float) -> Tensor:
+    """The same as one loop node: unrolled, it would be `max_iter` steps."""
     from torch._higher_order_ops.while_loop import while_loop  # torch has no public name for it yet
 
     def go_on(n: Tensor, mix: Tensor, moved: Tensor) -> Tensor:
-        return (n < MAX_ITER) & (moved > TOLERANCE)
+        return (n < max_iter) & (moved > tolerance)
 
     def body(n: Tensor, mix: Tensor, moved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         new = step(mix)

@@ -13,10 +13,12 @@ from equable.arrays import SUSPICIOUS_ROWS
 from equable.calibrators import (
     ARC,
     DATS,
+    BiasCorrection,
     Calibrator,
     EnsembleTemperatureScaling,
     ParametrizedTemperatureScaling,
     Stream,
+    TaskMix,
     TemperatureScaling,
     Uncalibrated,
 )
@@ -25,6 +27,7 @@ from equable.integrations.exported_constants import require_fitted
 from equable.integrations.torch.adaptive import Adaptive
 from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
 from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
+from equable.integrations.torch.task_mix import BiasCorrected, MixedTasks
 
 #: class of a calibrator → its layer
 LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
@@ -36,6 +39,8 @@ LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
     ParametrizedTemperatureScaling: Parametrized,
     DATS: DistanceAware,
     ARC: Adaptive,
+    BiasCorrection: BiasCorrected,
+    TaskMix: MixedTasks,
 }
 
 
@@ -51,9 +56,9 @@ class CalibratedModel(nn.Module):
 
     Each call is one batch. The model runs in eval mode and is never changed; no state is kept between calls
     except the window of a `Stream`. The calibrators of equable run as torch operators on the logits' device,
-    agree with numpy to 1e-9 (ARC in batches of up to 65,536 rows; numpy uses a part of larger ones) and can
-    be traced by ``torch.export``; a `Stream` and user-defined calibrators run in numpy on the CPU and cannot.
-    Learnt numbers are copied: after another ``fit``, wrap again.
+    agree with numpy to 1e-9, TaskMix to 1e-6 (ARC and TaskMix in batches of up to 65,536 rows; numpy uses a
+    part of larger ones) and can be traced by ``torch.export``; a `Stream` and user-defined calibrators run in
+    numpy on the CPU and cannot. Learnt numbers are copied: after another ``fit``, wrap again.
 
     Parameters
     ----------
@@ -118,7 +123,7 @@ class CalibratedModel(nn.Module):
             return probabilities  # type: ignore[no-any-return]
         if temperature is None:
             raise UnsupportedError(
-                f"{type(self.calibrator).__name__} mixes softmaxes; no single temperature divides its logits"
+                f"{type(self.calibrator).__name__} has no single temperature that divides its logits"
             )
         return Calibrated(probabilities, temperature)
 
