@@ -256,20 +256,3 @@ def test_facts_hold_what_arc_believed(finished_run, step):
         assert batch["own_classes"] == pytest.approx(sum(truth.mix[c] for c in classes))
         assert batch["effective_rows"] == pytest.approx(truth.effective_rows)
     assert "batches" not in score("rc").facts
-
-
-def test_a_shared_fit_is_the_fit_itself():
-    """What `like` promises: the method it names learns the same."""
-    from equable.benchmark.methods import METHODS
-    from planted import make_incremental
-
-    data = make_incremental(n_per_class=10)
-    for name, method in METHODS.items():
-        if method.like:
-            own, other = (
-                m.make().fit(data.logits, data.y, features=data.features, tasks=data.tasks)
-                for m in (method, METHODS[method.like])
-            )
-            assert method.rows == METHODS[method.like].rows, name
-            for attribute in own.FITTED:
-                np.testing.assert_array_equal(getattr(own, attribute), getattr(other, attribute))
