@@ -63,8 +63,7 @@ class TaskMix(Calibrator):
     ----------
     odds
         > 0. A batch is taken to be mixed like the calibration buffer unless its rows are `odds` times
-        likelier under another mix; a batch that is mixed like it is mistaken at most once in `odds` batches.
-        Infinite odds never adapt: the bias correction alone.
+        likelier under another mix. Infinite odds never adapt: the bias correction alone.
     base
         An unfitted `BiasCorrection`; None is ``BiasCorrection()``.
 
@@ -255,7 +254,8 @@ def log_evidence(ratios: FloatArray, prior: FloatArray, most: float) -> FloatArr
 
     Each row is predicted from those before it: with counts c = sπ at first, q = c / Σc, the likelihood
     gains the factor Σ_t L_it q_t, and c grows by the row's posterior. e^ℓ is an e-value: for a batch that is
-    mixed like the reference, with calibrated posteriors, its expectation is 1.
+    mixed like the reference, with calibrated posteriors and rows in an order that does not depend on them,
+    its expectation is 1. Of sorted rows it is 1 to a few percent.
     """
     strengths = np.array(STRENGTHS)
     orders = fixed_orders(ratios.shape[2])[:, : math.ceil(most)]
