@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from equable.calibrators.newton import LOG_BOUNDS, loss_terms
+from equable.calibrators.losses import loss_terms
+from equable.calibrators.newton import LOG_BOUNDS
 from equable.calibrators.row_blocks import ShiftedRows
 from speed.peers import save_arrays, take_turns, versions_of, workers
 from speed.timing import against_fastest

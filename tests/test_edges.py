@@ -18,7 +18,6 @@ WHOLE = np.round(4 * DATA.logits)
 CALIBRATORS = {
     **{name: kind() for name, kind in equable.CALIBRATORS.items()},
     "dats sample": equable.DATS(distance="sample"),
-    "arc guarded": equable.ARC(guard=True),
 }
 
 

@@ -36,7 +36,9 @@ CALIBRATORS = {
         "distance": "class",
         "prior_strength": 0.1,
     },
-    "ARC": {"loss": "brier", "prior_strength": 5.0, "adaptive": "auto", "guard": False},
+    "ARC": {"loss": "brier", "prior_strength": 5.0},
+    "BiasCorrection": {"by": "task"},
+    "TaskMix": {"odds": 10.0, "base": None},
 }
 # everything else of the front door
 OTHERS = {"CALIBRATORS", "Outputs", "Stream", "load", "metrics", "__version__"}

@@ -18,6 +18,8 @@ _PUBLIC = {
     "ParametrizedTemperatureScaling": "equable.calibrators",
     "DATS": "equable.calibrators",
     "ARC": "equable.calibrators",
+    "BiasCorrection": "equable.calibrators",
+    "TaskMix": "equable.calibrators",
     "Stream": "equable.calibrators",
     "CALIBRATORS": "equable.calibrators",
     "load": "equable.calibrators",
@@ -43,9 +45,11 @@ if TYPE_CHECKING:
     from equable.calibrators import ARC as ARC
     from equable.calibrators import CALIBRATORS as CALIBRATORS
     from equable.calibrators import DATS as DATS
+    from equable.calibrators import BiasCorrection as BiasCorrection
     from equable.calibrators import EnsembleTemperatureScaling as EnsembleTemperatureScaling
     from equable.calibrators import ParametrizedTemperatureScaling as ParametrizedTemperatureScaling
     from equable.calibrators import Stream as Stream
+    from equable.calibrators import TaskMix as TaskMix
     from equable.calibrators import TemperatureScaling as TemperatureScaling
     from equable.calibrators import Uncalibrated as Uncalibrated
     from equable.calibrators import load as load

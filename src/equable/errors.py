@@ -65,6 +65,10 @@ class EvidenceWarning(EquableWarning):
     """A number is based on very few rows."""
 
 
+class ShiftWarning(EquableWarning):
+    """The logits of a batch differ from those of the calibration buffer more than label shift explains."""
+
+
 def require_package(module: str, purpose: str) -> ModuleType:
     """Import an optional module of the extra ``train``, or name the extra that installs it."""
     try:

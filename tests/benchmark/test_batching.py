@@ -62,12 +62,12 @@ def test_every_method_in_every_arrival():
         (k, b) for k in ("pure", "mixed", "drift") for b in BATCHES
     }
     methods = {r["method"] for r in records}
-    assert {"uncalibrated", "ts", "rc", "tcil", "dats", "arc", "arc_plain", "lascal"} <= methods
+    assert {"uncalibrated", "ts", "rc", "tcil", "dats", "arc", "lascal"} <= methods
     assert not any(name.startswith("oracle") for name in methods)
     # one temperature for all rows cannot depend on how they arrive
     rc = {r["nll"] for r in records if r["method"] == "rc"}
     assert max(rc) - min(rc) < 1e-9
-    arc = {r["nll"] for r in records if r["method"] == "arc_plain"}
+    arc = {r["nll"] for r in records if r["method"] == "arc"}
     assert len(arc) > 5
 
 

@@ -168,11 +168,11 @@ def test_an_error_in_it_costs_no_other_score(tiny_run, file):
 
 NONSENSE = {
     "def _temperatures(self, rows): return np.full(len(rows), np.nan)": "must be finite and > 0; got nan",
-    "def _temperatures(self, rows): return np.ones(3)": "Odd1._temperatures must be an array of shape",
+    "def _temperatures(self, rows): return np.ones(3)": "Odd1._temperatures must return an array of shape",
     "def _probabilities(self, rows, out): return rows.logits": "must be probabilities ≥ 0",
     "def _probabilities(self, rows, out): return None": "Odd3._probabilities must return an array of shape",
     "def predict_proba(self, z, **_): return np.eye(z.shape[1])[z.argmin(1)]": "must leave accuracy as it is",
-    "FITTED = {'a_': 'float'}": "Odd5._fit must return what FITTED names, ['a_']; got []",
+    "FITTED = {'a_': ()}": "Odd5._fit must return ['a_'] (FITTED); got []",
     "def _fit(self, rows): return 3": "Odd6._fit must return a dictionary",
 }
 

@@ -10,13 +10,7 @@ from scipy.optimize import minimize
 
 import equable
 from equable.calibrators import arc, class_mix
-from equable.calibrators.arc_loss_curves import (
-    best_levels,
-    cross_fitted_losses,
-    cross_folds,
-    level_grid,
-    tabulate,
-)
+from equable.calibrators.arc_loss_curves import best_levels, class_curves, level_grid
 from equable.calibrators.class_mix import estimate_mixes, fit_bias_corrected, posteriors
 from equable.errors import EvidenceWarning, InputError
 from planted import make_incremental
@@ -120,44 +114,15 @@ def test_cubic_minimum_is_exact_on_a_parabola_and_close_on_a_smooth_curve():
     assert best_levels(-grid[None], -np.ones((1, len(grid))))[0] == grid[-1]
 
 
-def test_folds_are_even_within_every_class():
-    labels = np.repeat([0, 1, 2], [20, 3, 11])
-    logits = np.random.default_rng(0).normal(size=(len(labels), 3))
-    folds = cross_folds(logits, labels, np.ones(len(labels)))
-    for c in range(3):
-        counts = np.bincount(folds[labels == c], minlength=5)
-        assert counts.max() - counts.min() <= 1
-    assert np.ptp(np.bincount(folds, minlength=5)) <= 1
-
-
-def test_cross_fitted_loss_equals_a_loop():
+def test_curves_are_sums_of_brier_scores_with_a_weak_prior():
     data = make_incremental(n_per_class=10)
-    rng = np.random.default_rng(0)
-    x, weights = rng.normal(size=len(data.y)) * 0.2, np.ones(len(data.y))
-    folds = cross_folds(data.logits, data.y, weights)
-    curves = tabulate(data.logits, data.y, weights, x, np.array([0.7]), folds, "brier")
-    mix = rng.dirichlet(np.ones(9))
-    got = cross_fitted_losses((mix / 10)[None], (mix / 10)[None], curves.sums[:, 0])[0]
-    row_weight, expected = mix[data.y] / 10, 0.0
-    losses = np.array(
-        [
-            (
-                (
-                    softmax(
-                        data.logits
-                        / np.exp(np.clip(a + 0.7 * x, -2.9957322735539907, 4.605170185988092))[:, None]
-                    )
-                    - np.eye(9)[data.y]
-                )
-                ** 2
-            ).sum(axis=1)
-            for a in level_grid()
-        ]
-    )
-    for f in range(5):
-        train = (losses[:, folds != f] @ row_weight[folds != f]).argmin()
-        expected += losses[train, folds == f] @ row_weight[folds == f]
-    assert got == pytest.approx(expected, rel=1e-9)
+    values, derivatives = class_curves(data.logits, data.y, np.ones(len(data.y)), "brier", 0.5)
+    u = level_grid()[30]
+    rows = ((softmax(data.logits / np.exp(u)) - np.eye(9)[data.y]) ** 2).sum(axis=1)
+    expected = np.bincount(data.y, rows) + 0.02 * (u - 0.5) ** 2
+    np.testing.assert_allclose(values[:, 30], expected, rtol=1e-12)
+    spacing = level_grid()[1] - level_grid()[0]
+    np.testing.assert_allclose(np.gradient(values, spacing, axis=1)[:, 30], derivatives[:, 30], rtol=0.02)
 
 
 # ARC --------------------------------------------------------------------------------------------------
@@ -170,7 +135,7 @@ def replayed(data, loss="brier"):
 @pytest.mark.parametrize("loss", ["brier", "nll"])
 def test_with_the_buffers_own_mix_it_is_replayed_calibration(loss):
     data = make_incremental()
-    cal = equable.ARC(loss=loss, prior_strength=1e12, adaptive=False).fit(data.logits, data.y)
+    cal = equable.ARC(loss=loss, prior_strength=1e12).fit(data.logits, data.y)
     one = cal.temperature(data.logits[data.tasks == 0])
     np.testing.assert_allclose(one, replayed(data, loss), rtol=1e-3)
     np.testing.assert_allclose(cal.explain(data.logits[:5])[0].mix, cal.prior_, atol=1e-9)
@@ -178,7 +143,7 @@ def test_with_the_buffers_own_mix_it_is_replayed_calibration(loss):
 
 def test_on_the_buffer_itself_it_finds_the_buffers_temperature():
     data = make_incremental(n_per_class=100)
-    cal = equable.ARC(adaptive=False).fit(data.logits, data.y)
+    cal = equable.ARC().fit(data.logits, data.y)
     assert cal.temperature(data.logits)[0] == pytest.approx(replayed(data), rel=5e-3)
 
 
@@ -192,7 +157,7 @@ def test_planted_label_shift_is_recovered():
     """Mix to 0.08 in total variation at n = 4000; the temperature to 10 % of the oracle's."""
     calibration = make_incremental(n_per_class=300, seed=1)
     test = make_incremental(n_per_class=1500, seed=2)
-    cal = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y)
+    cal = equable.ARC().fit(calibration.logits, calibration.y)
     rng = np.random.default_rng(0)
     mix = np.array([0.3, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05])
     errors, gaps = [], []
@@ -214,54 +179,12 @@ def test_planted_label_shift_is_recovered():
 
 def test_tasks_get_their_planted_temperatures_without_task_labels():
     calibration, test = make_incremental(n_per_class=200, seed=1), make_incremental(n_per_class=200, seed=2)
-    cal = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y)
+    cal = equable.ARC().fit(calibration.logits, calibration.y)
     found = [fact.temperature for fact in cal.explain(test.logits, groups=test.tasks)]
     assert found[0] > found[1] > found[2]
     single = replayed(calibration)
     assert abs(np.log(found[0] / 4.0)) < abs(np.log(single / 4.0))
     assert abs(np.log(found[2] / 1.2)) < abs(np.log(single / 1.2))
-
-
-def planted_slope(n_per_class, slope, seed):
-    """Rows whose best temperature is exp(0.7 + slope · x), with x their own uncalibrated confidence − 0.8."""
-    rng = np.random.default_rng(seed)
-    k = 5
-    logits = rng.normal(size=(n_per_class * k, k)) * 4
-    x = softmax(logits).max(axis=1) - 0.8
-    p = softmax(logits / np.exp(0.7 + slope * x)[:, None])
-    y = (p.cumsum(axis=1) > rng.random((len(p), 1))).argmax(axis=1)
-    return logits, y
-
-
-def test_a_planted_slope_is_found_and_an_absent_one_is_not():
-    logits, y = planted_slope(2000, 1.5, 0)
-    assert equable.ARC().fit(logits, y).explain(logits)[0].slope == pytest.approx(1.5, abs=0.3)
-    flat, y = planted_slope(2000, 0.0, 1)
-    assert abs(equable.ARC().fit(flat, y).explain(flat)[0].slope) < 0.1
-
-
-def test_order_within_a_row_is_kept_with_a_slope():
-    logits, y = planted_slope(200, 1.5, 0)
-    p = equable.ARC().fit(logits, y).predict_proba(logits)
-    np.testing.assert_array_equal(
-        np.argsort(p, axis=1, kind="stable"), np.argsort(logits, axis=1, kind="stable")
-    )
-
-
-def test_guard_takes_replayed_calibration_where_the_mix_tells_nothing():
-    """All classes alike: no batch deserves a temperature of its own, and the guard says so for most."""
-    data = make_incremental(n_per_class=30, temperatures=(2.0, 2.0, 2.0))
-    cal = equable.ARC(guard=True, adaptive=False).fit(data.logits, data.y)
-    facts = cal.explain(data.logits, groups=data.tasks)
-    single = replayed(data)
-    for fact in facts:
-        if fact.guarded:
-            assert fact.temperature == pytest.approx(single, rel=1e-3)
-            assert fact.slope == 0
-    assert any(fact.guarded for fact in facts)
-    apart = make_incremental(n_per_class=60, temperatures=(6.0, 2.5, 1.0))
-    strong = equable.ARC(guard=True, adaptive=False).fit(apart.logits, apart.y)
-    assert not any(f.guarded for f in strong.explain(apart.logits, groups=apart.tasks)[::2])
 
 
 def test_effective_rows_and_the_warning_in_words():
@@ -288,8 +211,6 @@ def test_bad_settings_are_named():
     data = make_incremental(n_per_class=5)
     for bad, message in (
         (equable.ARC(prior_strength=-1), r"prior_strength must be in \[0, 1e\+12\]; got -1"),
-        (equable.ARC(adaptive=True), r"adaptive must be one of \['auto', False\]; got True"),
-        (equable.ARC(guard="yes"), "guard must be one of .*; got 'yes'"),
         (equable.ARC(loss="mse"), "loss must be one of"),
     ):
         with pytest.raises(InputError, match=message):
@@ -304,8 +225,8 @@ def test_posteriors_are_softmax_with_bias():
 
 def test_tasks_at_fit_help_small_batches_find_their_mix():
     calibration, test = make_incremental(n_per_class=60, seed=1), make_incremental(n_per_class=120, seed=2)
-    with_tasks = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y, tasks=calibration.tasks)
-    without = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y)
+    with_tasks = equable.ARC().fit(calibration.logits, calibration.y, tasks=calibration.tasks)
+    without = equable.ARC().fit(calibration.logits, calibration.y)
     np.testing.assert_allclose(with_tasks.task_mixes_.sum(axis=0), with_tasks.prior_)
     rng = np.random.default_rng(0)
     own = {True: [], False: []}
@@ -320,7 +241,7 @@ def test_tasks_at_fit_help_small_batches_find_their_mix():
 
 def test_task_prior_is_replayed_calibration_in_the_limit():
     data = make_incremental()
-    cal = equable.ARC(prior_strength=1e12, adaptive=False).fit(data.logits, data.y, tasks=data.tasks)
+    cal = equable.ARC(prior_strength=1e12).fit(data.logits, data.y, tasks=data.tasks)
     np.testing.assert_allclose(cal.temperature(data.logits[data.tasks == 0]), replayed(data), rtol=1e-3)
 
 
@@ -337,7 +258,7 @@ def test_batches_taken_one_after_another_get_the_same_temperatures(incremental, 
 
 def test_of_a_huge_batch_evenly_spaced_rows_stand_for_all(incremental, monkeypatch):
     data = make_incremental(n_per_class=2000, seed=3)
-    cal = equable.ARC(adaptive=False).fit(incremental.logits, incremental.y, tasks=incremental.tasks)
+    cal = equable.ARC().fit(incremental.logits, incremental.y, tasks=incremental.tasks)
     whole = cal.temperature(data.logits)[0]
     monkeypatch.setattr(arc, "POSTERIOR_ELEMENTS", 0)
     monkeypatch.setattr(arc, "POSTERIOR_ROWS", 5000)

@@ -7,17 +7,14 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax
 
-from equable.calibrators import losses, row_blocks
+from equable.calibrators import row_blocks
+from equable.calibrators.losses import LOSSES, brier_curves, loss_terms
 from equable.calibrators.newton import (
     LOG_BOUNDS,
-    LOSSES,
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     SOLVERS,
-    brier_curves,
     brier_temperature,
-    loss_and_slope,
-    loss_terms,
     newton,
     nll_temperature,
 )
@@ -55,17 +52,6 @@ def test_derivatives_match_finite_differences(loss):
         above, below = (loss_terms(shifted, y, np.exp(-(u + s * h)), loss) for s in (1, -1))
         np.testing.assert_allclose(slope, (above[0] - below[0]) / (2 * h), atol=1e-8)
         np.testing.assert_allclose(curvature, (above[1] - below[1]) / (2 * h), atol=1e-8)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_lean_terms_are_the_full_ones(loss):
-    z, y = vector_4()
-    shifted = z - z.max(axis=1, keepdims=True)
-    beta = np.random.default_rng(0).uniform(0.1, 3, len(y))
-    for lean, full in zip(
-        loss_and_slope(shifted, y, beta, loss), loss_terms(shifted, y, beta, loss), strict=False
-    ):
-        np.testing.assert_allclose(lean, full, atol=1e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -180,14 +166,6 @@ def test_curves_are_sums_of_brier_scores():
             assert curves[c, g] == pytest.approx(expected, rel=1e-12)
 
 
-def test_curves_of_large_float32_inputs_are_those_of_float64():
-    z, y = many_rows(8000, 20)
-    grid = np.array([0.3, 2.7])
-    narrow, wide = (brier_curves(rows, y, np.ones(8000), grid, y, 20) for rows in (z, z.astype(float)))
-    np.testing.assert_allclose(narrow, wide, rtol=1e-6)
-    assert (narrow != wide).any()
-
-
 def test_large_inputs_are_converted_block_by_block_in_each_pass(monkeypatch):
     z, y = vector_4()
     expected = brier_temperature(z, y).temperature
@@ -201,41 +179,12 @@ def test_large_inputs_are_converted_block_by_block_in_each_pass(monkeypatch):
     assert brier_temperature(z, y).temperature == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_float32_rows_give_the_same_losses(loss):
-    z, y = many_rows(500, 20)
-    rows = z - z.max(axis=1, keepdims=True)
-    beta = np.random.default_rng(0).uniform(0.1, 3, len(y))
-    for narrow, wide in zip(
-        loss_and_slope(rows, y, beta, loss), loss_and_slope(rows.astype(float), y, beta, loss), strict=True
-    ):
-        assert narrow.dtype == wide.dtype == np.float64
-        np.testing.assert_allclose(narrow, wide, rtol=1e-6, atol=1e-6)
-        assert (narrow != wide).any()  # it was indeed another arithmetic
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "dtype", "expected"),
-    [
-        (8000, np.float16, np.float32),
-        (8000, np.float32, np.float32),
-        (8000, np.float64, np.float64),
-        (2000, np.float32, np.float64),
-    ],
-)
-def test_only_large_inputs_that_are_no_more_precise_are_worked_on_in_float32(n_rows, dtype, expected):
-    assert row_blocks.quick_type(many_rows(n_rows, 20)[0].astype(dtype)) is expected
-
-
-@pytest.mark.parametrize("n_rows", [300, 2000, 8000])
-@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 2e37), (np.float64, 1e60), (np.float64, 1e300)])
-def test_logits_beyond_float32_are_worked_on_in_float64(n_rows, dtype, scale):
-    """Some rows are wrong by an unheard-of margin: nothing but the highest temperature will do."""
-    z, y = many_rows(n_rows, 20)
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 2e37), (np.float64, 1e300)])
+def test_rows_wrong_by_a_huge_margin_need_the_highest_temperature(dtype, scale):
+    z, y = many_rows(2000, 20)
     z = z.astype(np.float64) * scale
     assert np.abs(z).max() < np.finfo(dtype).max
     assert nll_temperature(z.astype(dtype), y).temperature == MAX_TEMPERATURE
-    assert not row_blocks.fits_float32(z.astype(dtype))
 
 
 def many_rows(n_rows, n_classes):
@@ -247,8 +196,8 @@ def many_rows(n_rows, n_classes):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("n_rows", [300, 2000, 8000])
-def test_classes_masked_with_the_lowest_float32_do_not_count(loss, n_rows):
+def test_classes_masked_with_the_lowest_float32_do_not_count(loss):
+    n_rows = 8000
     z, y = many_rows(n_rows, 20)
     z *= np.float32(0.2)  # under-confident, so that the search divides by less than 1
     masked = np.column_stack([z, np.full((n_rows, 3), np.finfo(np.float32).min)])
@@ -258,12 +207,9 @@ def test_classes_masked_with_the_lowest_float32_do_not_count(loss, n_rows):
     assert SOLVERS[loss](masked, y).temperature == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("n_rows", "dtype", "tolerance"),
-    [(300, np.float64, 1e-9), (2000, np.float32, 1e-9), (8000, np.float64, 1e-9), (8000, np.float32, 3e-7)],
-)
-def test_every_way_to_the_temperature_ends_at_the_same_place(n_rows, dtype, tolerance):
-    """Small, medium and large inputs take other passes; the truth is the root found in float64 by scipy."""
+@pytest.mark.parametrize(("n_rows", "dtype"), [(300, np.float64), (8000, np.float64), (8000, np.float32)])
+def test_the_temperature_is_the_root_of_the_slope(n_rows, dtype):
+    """With and without a warm start on a part of the rows; the root is scipy's."""
     z, y = many_rows(n_rows, 20)
 
     def slope(u):
@@ -273,49 +219,7 @@ def test_every_way_to_the_temperature_ends_at_the_same_place(n_rows, dtype, tole
 
     found = nll_temperature(z.astype(dtype), y)
     assert found.converged
-    assert np.log(found.temperature) == pytest.approx(brentq(slope, -2, 3, xtol=1e-13), abs=tolerance)
-
-
-def test_the_series_is_that_of_the_slope():
-    """Cumulants from sums of powers, against central moments under the softmax, row by row."""
-    z, y = vector_4()
-    weights = np.random.default_rng(2).dirichlet(np.ones(len(y)))
-    u = 0.4
-    t = z * np.exp(-u)
-    p = softmax(t, 1.0)
-    mean = (p * t).sum(axis=1)
-    second, third, fourth = ((p * (t - mean[:, None]) ** power).sum(axis=1) for power in (2, 3, 4))
-    expected = mean - t[np.arange(len(y)), y], second, third, fourth - 3 * second**2
-    found = losses.NLLRows(z, y, weights, np.float64).series(u)
-    np.testing.assert_allclose(found, [weights @ row for row in expected], rtol=1e-10)
-
-
-def test_a_step_of_the_series_leaves_its_fourth_power():
-    """Two outcomes a gap d apart: the slope's series is known in closed form, and so is its root."""
-    d, target = 2.0, 0.05  # p(ε) = 1 / (1 + e^{d(1 + ε)}) is the chance of the lower one
-
-    def lower(change):
-        return 1 / (1 + np.exp(d * (1 + change)))
-
-    p = lower(0.0)
-    k2 = d**2 * p * (1 - p)
-    k3 = -(d**3) * p * (1 - p) * (1 - 2 * p)
-    k4 = d**4 * p * (1 - p) * (1 - 6 * p * (1 - p))
-    errors = []
-    for change in (target, target / 2):
-        slope = -d * (p - lower(change))  # zero once β has grown by `change`
-        step, left = losses._root(slope, k2, k3, k4)
-        errors.append(abs(np.expm1(-step) - change))
-        assert errors[-1] < 5 * left
-    assert errors[0] < 1e-5
-    assert errors[0] / errors[1] == pytest.approx(16, rel=0.3)
-
-
-@pytest.mark.parametrize(("n_rows", "passes"), [(300, 3), (2000, 3), (20_000, 2)])
-def test_near_1_a_temperature_takes_few_passes(n_rows, passes):
-    """For large inputs that is one over a part of the rows and one over all."""
-    z, y = many_rows(n_rows, 20)
-    assert nll_temperature(z / 2.5, y).n_iter <= passes
+    assert np.log(found.temperature) == pytest.approx(brentq(slope, -2, 3, xtol=1e-13), abs=1e-9)
 
 
 @given(st.integers(0, 10_000), st.floats(1e-3, 30), st.floats(-3, 8))
@@ -347,14 +251,12 @@ def test_a_bound_is_reached_itself(own, bound, n_rows):
     assert found.temperature == pytest.approx(bound, rel=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("margin", [120.0, 500.0, 1e6])
-@pytest.mark.parametrize("n_rows", [100, 20_000])
+@pytest.mark.parametrize(("n_rows", "margin"), [(100, 120.0), (100, 1e6), (20_000, 500.0)])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_rows_that_are_right_beyond_doubt_ask_for_the_lower_bound(loss, n_rows, margin, dtype):
-    """exp(−margin) is 0: the loss has no slope any more, but has not come to its minimum."""
+def test_rows_that_are_correct_by_a_wide_margin_end_at_the_lower_bound(loss, n_rows, margin):
+    """exp(−margin) is 0: the loss has no slope, but is not yet at its minimum."""
     y = np.arange(n_rows) % 10
-    found = SOLVERS[loss]((margin * np.eye(10)[y]).astype(dtype), y)
+    found = SOLVERS[loss](margin * np.eye(10)[y], y)
     assert found.converged
     assert found.temperature == MIN_TEMPERATURE
 
@@ -382,3 +284,9 @@ def test_softmax_is_stable_and_writes_into_out():
     assert softmax(z, np.array([1.0, 2.0]), out) is out
     np.testing.assert_allclose(out[0], [1, 0, 0])
     np.testing.assert_allclose(out[1, 1] / out[1, 0], np.exp(5.0))
+
+
+def test_a_far_optimum_is_reached_without_bisection():
+    """Eight short steps to the same side are no reason to evaluate a bound."""
+    z, y = vector_4()
+    assert max(nll_temperature(z * scale, y).n_iter for scale in np.linspace(1, 25, 40)) <= 12

@@ -14,7 +14,7 @@ LABELS = [0, 1, 1, 1]
 class Mine(Calibrator):
     """Returns what it is told to, whatever that is."""
 
-    FITTED = {"level_": "float", "table_": "KE"}
+    FITTED = {"level_": (), "table_": ("K", "E")}
 
     def __init__(self, learns=None, gives=None, probabilities=None):
         self.learns, self.gives, self.probabilities = learns, gives, probabilities
@@ -42,50 +42,34 @@ def test_a_right_one_works():
 @pytest.mark.parametrize(
     ("gives", "message"),
     [
-        (np.array([1.0, 0.0, 1.0, 1.0]), r"must be finite and > 0; got 0\.0 in row 1"),
-        (np.array([1.0, 1.0, -2.5, 1.0]), r"must be finite and > 0; got -2\.5 in row 2"),
-        (np.array([1.0, 1.0, 1.0, np.nan]), "must be finite and > 0; got nan in row 3"),
-        (np.array([np.inf, 1.0, 1.0, 1.0]), "must be finite and > 0; got inf in row 0"),
-        (np.ones(3), r"must be an array of shape \(4,\), one temperature a row; got shape \(3,\)"),
-        (np.ones((4, 1)), r"must be an array of shape \(4,\), .*; got shape \(4, 1\)"),
-        (np.array(2.0), r"must be an array of shape \(4,\), .*; got shape \(\)"),
-        (2.0, r"must be an array of shape \(4,\), .*; got 2\.0"),
-        ([1.0] * 4, r"must be an array of shape \(4,\), .*; got \[1\.0, 1\.0"),
-        (np.array(["a"] * 4), "must be an array of real numbers; got dtype <U1"),
-        (np.ones(4, dtype=complex), "must be an array of real numbers; got dtype complex128"),
+        (np.array([1.0, 0.0, 1.0, 1.0]), r"got 0\.0 in row 1"),
+        (np.array([1.0, 1.0, 1.0, np.nan]), "got nan in row 3"),
+        (np.array([np.inf, 1.0, 1.0, 1.0]), "got inf in row 0"),
+        (np.ones((4, 1)), r"shape \(4,\).*got shape \(4, 1\)"),
+        (2.0, r"shape \(4,\).*got 2\.0"),
+        (np.array(["a"] * 4), "got dtype <U1"),
     ],
 )
 def test_impossible_temperatures_are_refused(gives, message):
     calibrator = fitted(gives=gives)
     for use in (calibrator.temperature, calibrator.predict_proba):
-        with pytest.raises(InputError, match=rf"^Mine\._temperatures {message}"):
+        with pytest.raises(InputError, match=rf"^Mine\._temperatures .*{message}"):
             use(LOGITS)
 
 
 @pytest.mark.parametrize(
     ("learns", "message"),
     [
-        ({"level_": 2.0}, r"must return what FITTED names, \['level_', 'table_'\]; got \['level_'\]"),
-        ({"level_": 2.0, "table": 1, "table_": 1}, r"got \['level_', 'table', 'table_'\]"),
-        ({}, r"got \[\]"),
-        (None.__class__, "must return a dictionary of what FITTED names, .*; got <class 'NoneType'>"),
-        (3, "must return a dictionary of what FITTED names, .*; got 3"),
-        (
-            {"level_": 2.0, "table_": np.ones(3)},
-            r"table_ must have the axes 'KE' of FITTED; got shape \(3,\)",
-        ),
-        (
-            {"level_": np.ones(2), "table_": np.ones((2, 3))},
-            r"level_ must be one finite float, as FITTED says; got array\(\[1\., 1\.\]\)",
-        ),
-        ({"level_": np.nan, "table_": np.ones((2, 3))}, "level_ must be one finite float, .*; got nan"),
-        ({"level_": "2.5", "table_": np.ones((2, 3))}, r"level_ must be one finite float, .*; got '2\.5'"),
-        ({"level_": True, "table_": np.ones((2, 3))}, "level_ must be one finite float, .*; got True"),
-        ({"level_": 2.0, "table_": np.ones((5, 3))}, r"'KE' of FITTED, here \(2, 3\); got shape \(5, 3\)"),
-        ({"level_": 2.0, "table_": [[-np.inf, 1], [0, 1]]}, "table_ must be finite real numbers; got array"),
-        ({"level_": 2.0, "table_": [[1j, 1], [0, 1]]}, "table_ must be finite real numbers; got array"),
-        ({"level_": 2.0, "table_": [["a"], ["b"]]}, "table_ must be finite real numbers; got array"),
-        ({"level_": 2.0, "table_": [[1.0, 2.0], [3.0]]}, r"table_ must be an array, .*; got \[\[1\.0"),
+        ({"level_": 2.0}, r"\['level_', 'table_'\].*got \['level_'\]"),
+        (3, r"\['level_', 'table_'\].*got 3"),
+        ({"level_": 2.0, "table_": np.ones(3)}, r"table_ .*\('K', 'E'\).*got \(3,\)"),
+        ({"level_": 2.0, "table_": np.ones((5, 3))}, r"table_ .*'K': 2.*got \(5, 3\)"),
+        ({"level_": np.ones(2), "table_": np.ones((2, 3))}, r"level_ .*got array\(\[1\., 1\.\]\)"),
+        ({"level_": np.nan, "table_": np.ones((2, 3))}, "level_ .*got nan"),
+        ({"level_": "2.5", "table_": np.ones((2, 3))}, r"level_ .*got '2\.5'"),
+        ({"level_": 2.0, "table_": [[-np.inf, 1], [0, 1]]}, "table_ must be finite"),
+        ({"level_": 2.0, "table_": [["a"], ["b"]]}, "table_ must be finite real"),
+        ({"level_": 2.0, "table_": [[1.0, 2.0], [3.0]]}, r"table_ .*got \[\[1\.0"),
     ],
 )
 def test_what_is_learnt_must_be_what_is_promised(learns, message):
@@ -93,38 +77,27 @@ def test_what_is_learnt_must_be_what_is_promised(learns, message):
         fitted(learns=learns)
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "message"),
-    [
-        ("int", 2.7, r"must be one int, as FITTED says; got 2\.7"),
-        ("bool", "False", "must be one bool, as FITTED says; got 'False'"),
-        ("text", 3, "must be one text, as FITTED says; got 3"),
-        ("2", np.ones(3), r"must have the axes '2' of FITTED, here \(2,\); got shape \(3,\)"),
-        ("E", np.ones(4), r"must have the axes 'E' of FITTED, here \(3,\); got shape \(4,\)"),
-    ],
-)
-def test_kinds_are_kept(kind, value, message, monkeypatch):
-    monkeypatch.setattr(Mine, "FITTED", {"table_": "KE", "level_": kind})
-    with pytest.raises(InputError, match=rf"^Mine\._fit: level_ {message}"):
+@pytest.mark.parametrize(("shape", "value"), [((2,), np.ones(3)), (("E",), np.ones(4))])
+def test_lengths_are_the_same_throughout(shape, value, monkeypatch):
+    monkeypatch.setattr(Mine, "FITTED", {"table_": ("K", "E"), "level_": shape})
+    with pytest.raises(InputError, match=rf"^Mine\._fit: level_ .*got \({len(value)},\)"):
         fitted(learns={"level_": value, "table_": np.ones((2, 3))})
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
+    ("shape", "value"),
     [
-        ("float", 3),
-        ("float", np.float32(0.1)),
-        ("float", np.array(1.5)),
-        ("int", np.int8(3)),
-        ("bool", np.True_),
-        ("text", np.str_("word")),
-        ("K", [1, 2]),
-        ("K", np.array([True, False])),
-        ("KE", np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))),
+        ((), 3),
+        ((), np.float32(0.1)),
+        ((), np.array(1.5)),
+        ((), np.True_),
+        (("K",), [1, 2]),
+        (("K",), np.array([True, False])),
+        (("K", "E"), np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))),
     ],
 )
-def test_a_file_gives_back_what_is_used(kind, value, monkeypatch, tmp_path):
-    monkeypatch.setattr(Mine, "FITTED", {"table_": "KE", "level_": kind})
+def test_a_file_gives_back_what_is_used(shape, value, monkeypatch, tmp_path):
+    monkeypatch.setattr(Mine, "FITTED", {"table_": ("K", "E"), "level_": shape})
     monkeypatch.setitem(equable.CALIBRATORS, "mine", Mine)
     monkeypatch.setattr(Mine, "_fit", lambda self, rows: {"level_": value, "table_": np.ones((2, 3))})
     before = Mine().fit(LOGITS, LABELS)
@@ -141,13 +114,6 @@ def test_a_refused_fit_leaves_the_earlier_one_whole():
     with pytest.raises(InputError):
         calibrator.fit(LOGITS, LABELS)
     assert calibrator.level_ == 2.0
-
-
-@pytest.mark.parametrize("axes", ["", "flaot"])
-def test_a_single_number_has_no_axes(axes, monkeypatch):
-    monkeypatch.setattr(Mine, "FITTED", {"level_": axes, "table_": "KE"})
-    with pytest.raises(InputError, match=rf"level_ must have the axes '{axes}' of FITTED; got shape \(\)"):
-        fitted()
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_shapes_that_do_not_fit_together(saved):
     tensors["distance_weights_"] = np.ones(4)
     metadata["sha256"] = _digest(metadata["calibrator"], tensors)
     save_file(tensors, saved, metadata=metadata)
-    with pytest.raises(FileFormatError, match=r"distance_weights_ must be finite float64 of shape \(9,\)"):
+    with pytest.raises(FileFormatError, match=r"distance_weights_ .*9.*got \(4,\)"):
         equable.load(saved)
 
 

@@ -9,7 +9,7 @@ from equable.errors import FileFormatError, InputError, NotFittedError
 from planted import make_incremental
 
 
-@pytest.fixture(params=["ts", "ets", "pts", "dats", "arc"])
+@pytest.fixture(params=["ts", "ets", "pts", "dats", "arc", "bias", "taskmix"])
 def fitted(request):
     data = make_incremental()
     return equable.CALIBRATORS[request.param]().fit(
@@ -74,7 +74,7 @@ def test_saved_and_restored_it_goes_on_with_the_same_bits(fitted, data, tmp_path
 
 def test_a_single_row_sharpens_as_the_past_grows():
     calibration, test = make_incremental(n_per_class=100), make_incremental(n_per_class=40, seed=3)
-    cal = equable.ARC(adaptive=False).fit(calibration.logits, calibration.y)
+    cal = equable.ARC().fit(calibration.logits, calibration.y)
     old = test.logits[test.tasks == 0]
     stream = equable.Stream(cal, window=100)
     first = cal.temperature(old[:1])[0]

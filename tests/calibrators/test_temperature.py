@@ -8,7 +8,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 import equable
-from equable.calibrators.newton import LOSSES, brier_temperature
+from equable.calibrators.losses import LOSSES
+from equable.calibrators.newton import brier_temperature
 from equable.errors import ConvergenceWarning
 
 

@@ -15,7 +15,7 @@ def source(tmp_path_factory):
     for name, data in {"buffer": make_incremental(seed=1), "test": make_incremental(seed=2)}.items():
         equable.Outputs(data.logits, data.y, data.features, data.tasks).save(folder / f"{name}.npz")
     equable.Outputs(data.logits, data.y).save(folder / "flat.npz")
-    for method in ("ts", "ets", "dats", "arc"):
+    for method in ("ts", "ets", "dats", "arc", "bias", "taskmix"):
         done = call("calibrate", folder / "buffer.npz", "-m", method, "-o", folder / f"{method}.safetensors")
         assert done.exit_code == 0, done.stderr
     return folder

@@ -77,7 +77,7 @@ def test_warnings_are_a_line_of_their_own(tmp_path):
     [
         (
             ("-m", "nonsense"),
-            "method must be one of uncalibrated, ts, ets, pts, dats, arc, rc; got 'nonsense'",
+            "method must be one of uncalibrated, ts, ets, pts, dats, arc, bias, taskmix, rc; got 'nonsense'",
         ),
         (("-m", "dats", "--set", "coverage=1.4"), r"buffer.npz: coverage must be in \(0, 1\]; got 1.4"),
         (("-m", "dats", "--set", "colour=red"), "DATS has the settings"),
@@ -92,6 +92,15 @@ def test_calibrate_refuses(source, tmp_path, monkeypatch, words, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("method", "setting"), [("taskmix", "odds=inf"), ("bias", "by='class'")])
+def test_calibrate_takes_settings_of_bias_corrections(source, tmp_path, method, setting):
+    target = tmp_path / "cal.safetensors"
+    assert (
+        call("calibrate", source / "buffer.npz", "-m", method, "--set", setting, "-o", target).exit_code == 0
+    )
+    assert setting in repr(equable.load(target))
+
+
 def test_calibrate_needs_what_the_method_needs(written, tmp_path):
     target = tmp_path / "cal.safetensors"
     assert refused(call("calibrate", written(labels=None), "-m", "ts", "-o", target), "must hold labels")
@@ -99,6 +108,7 @@ def test_calibrate_needs_what_the_method_needs(written, tmp_path):
         call("calibrate", written(features=None), "-m", "dats", "-o", target), "DATS.fit needs features"
     )
     assert refused(call("calibrate", written(tasks=None), "-m", "dats", "-o", target), "DATS.fit needs tasks")
+    assert refused(call("calibrate", written(tasks=None), "-m", "taskmix", "-o", target), "needs tasks")
     assert not target.exists()
 
 
@@ -106,7 +116,8 @@ def test_calibrate_needs_what_the_method_needs(written, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "groups"), [("ts", None), ("ets", "all"), ("dats", "tasks"), ("dats", "50"), ("arc", "1")]
+    ("method", "groups"),
+    [("ts", None), ("ets", "all"), ("dats", "tasks"), ("dats", "50"), ("arc", "1"), ("taskmix", "tasks")],
 )
 def test_apply_is_predict_proba_in_the_same_order(source, served_outputs, tmp_path, method, groups):
     option = () if groups is None else ("--groups", groups)
@@ -123,7 +134,7 @@ def test_apply_is_predict_proba_in_the_same_order(source, served_outputs, tmp_pa
     assert np.array_equal(found["groups"], ids)
     assert str(found["grouping"]) == (groups or "tasks")
     assert f"--groups {groups or 'tasks'}: " in done.stdout
-    assert ("temperature" in found) == (method != "ets")
+    assert ("temperature" in found) == (method not in ("ets", "bias", "taskmix"))
 
 
 def test_apply_takes_the_files_own_groups_first(source, served_outputs, written, tmp_path):

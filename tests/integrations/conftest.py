@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 
 import equable
@@ -20,12 +21,15 @@ VARIANTS = {
     "dats sample literal": equable.DATS(distance="sample", aggregate="literal", metric="euclidean"),
     "arc": equable.ARC(),
     "arc untold": equable.ARC(),
-    "arc plain": equable.ARC(adaptive=False, prior_strength=0.5),
-    "arc guarded": equable.ARC(loss="nll", guard=True),
-    # the guard acts on a worse loss in the first, on an equal one in the second
-    "arc guarded untold": equable.ARC(adaptive=False, guard=True),
-    "arc held guarded untold": equable.ARC(adaptive=False, guard=True, prior_strength=100.0),
+    "arc nll": equable.ARC(loss="nll", prior_strength=0.5),
+    "bias": equable.BiasCorrection(),
+    "bias newest": equable.BiasCorrection(by="newest"),
+    "bias class": equable.BiasCorrection(by="class"),
+    "taskmix": equable.TaskMix(),
+    "taskmix newest": equable.TaskMix(odds=0.1, base=equable.BiasCorrection(by="newest")),
+    "taskmix never": equable.TaskMix(odds=float("inf")),
 }
+NO_TEMPERATURE = equable.EnsembleTemperatureScaling, equable.BiasCorrection, equable.TaskMix
 assert {type(c) for c in VARIANTS.values()} == set(equable.CALIBRATORS.values())
 
 
@@ -66,7 +70,16 @@ def batches(unseen_rows):
 
 @pytest.fixture
 def few_rows_are_fine():
-    """Small planted calibration buffers make ARC warn; not what these tests are about."""
+    """Small planted calibration buffers and large logits cause warnings; not what these tests are about."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", equable.errors.EvidenceWarning)
+        warnings.simplefilter("ignore", equable.errors.ShiftWarning)
         yield
+
+
+def hard_batches(logits):
+    """Rows that tie, rows that differ in the order of the classes alone, certain rows and masked classes."""
+    masked = logits[:40].copy()
+    masked[::2, :3] = -1e300
+    mirrored = np.concatenate([logits[:6], logits[:6, ::-1], np.roll(logits[:6], 3, axis=1)])
+    return [np.repeat(logits[:5], 4, axis=0), np.zeros((7, 9)), mirrored, logits[:50] * 1e4, masked]

@@ -110,6 +110,14 @@ class TestTheFit:
                 getattr(calibration.calibrator, name), getattr(expected, name), rtol=1e-6
             )
 
+    def test_task_mix_gets_the_tasks(self):
+        calibration = finished(equable.TaskMix(), planted())
+        # columns are the classes 0, 1, 2, 5, 7, 8
+        assert calibration.calibrator.class_tasks_.tolist() == [0, 1, 2, 0, 2, 1]
+        found = calibration.evaluate(same_columns(), planted(seed=1))
+        assert found.nll < found.nll_before
+        assert found.accuracy > found.accuracy_before
+
     def test_earlier_rows_pass_through_the_new_model(self):
         # without a prior, which does not scale with the logits
         exact = equable.TemperatureScaling(prior_strength=0)

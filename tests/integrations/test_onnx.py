@@ -15,6 +15,7 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'e
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 from equable.integrations.onnx import export_onnx  # noqa: E402
+from integrations.conftest import NO_TEMPERATURE, hard_batches  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("few_rows_are_fine")
 
@@ -30,12 +31,20 @@ def feed(calibrator, logits, features):
     return {"logits": logits} | ({"features": features} if calibrator.needs_features else {})
 
 
+def adapts(calibrator):
+    """Whether the logits of a batch are used together."""
+    mixes = isinstance(calibrator, equable.TaskMix) and calibrator.odds < np.inf
+    return mixes or isinstance(calibrator, equable.ARC)
+
+
 def assert_agrees(calibrator, run, logits, features, tolerance=1e-9):
     outputs = run.run(None, feed(calibrator, logits, features))
     expected = calibrator.predict_proba(logits, features=features)
     assert outputs[0].dtype == np.float64
+    if isinstance(calibrator, equable.TaskMix):
+        tolerance = max(tolerance, 1e-6)
     np.testing.assert_allclose(outputs[0], expected, rtol=0, atol=tolerance)
-    if not isinstance(calibrator, equable.EnsembleTemperatureScaling):
+    if not isinstance(calibrator, NO_TEMPERATURE):
         temperature = calibrator.temperature(logits, features=features)
         np.testing.assert_allclose(outputs[1], temperature, rtol=tolerance)
 
@@ -46,7 +55,7 @@ def test_agrees_with_numpy_for_all_batch_sizes(calibrator, batches, tmp_path):
         assert_agrees(calibrator, run, logits, features)
 
 
-@pytest.mark.parametrize("kind", [equable.ARC, equable.DATS])
+@pytest.mark.parametrize("kind", [equable.ARC, equable.DATS, equable.TaskMix])
 def test_agrees_on_many_classes(kind, tmp_path):
     data = make_incremental(n_per_class=8, temperatures=(5.0, 3.0, 2.0, 1.0), classes_per_task=10)
     calibrator = kind().fit(data.logits, data.y, features=data.features, tasks=data.tasks)
@@ -54,6 +63,13 @@ def test_agrees_on_many_classes(kind, tmp_path):
     for task in range(4):
         mine = data.tasks == task
         assert_agrees(calibrator, run, data.logits[mine], data.features[mine])
+
+
+@pytest.mark.parametrize("name", ["taskmix", "taskmix newest"])
+def test_rows_that_are_alike_certain_or_masked(fitted, unseen_rows, tmp_path, name):
+    run = session(fitted[name], tmp_path)
+    for logits in hard_batches(unseen_rows.logits):
+        assert_agrees(fitted[name], run, logits, None)
 
 
 def test_ties_are_broken_as_in_the_library(fitted, tmp_path):
@@ -79,7 +95,7 @@ def test_what_is_not_finite_comes_out_as_nan(calibrator, unseen_rows, tmp_path):
         spoilt = run.run(None, feed(calibrator, bad_logits, features))
         assert np.isnan(spoilt[0][3]).all()
         for found, expected in zip(spoilt, clean, strict=True):
-            if isinstance(calibrator, equable.ARC):
+            if adapts(calibrator):
                 assert np.isnan(found).all()
             else:
                 np.testing.assert_array_equal(found[others], expected[others])
@@ -88,19 +104,8 @@ def test_what_is_not_finite_comes_out_as_nan(calibrator, unseen_rows, tmp_path):
             assert all(np.isnan(found).all() for found in spoilt)
 
 
-@pytest.mark.parametrize("name", ["arc guarded untold", "arc held guarded untold"])
-def test_the_guard_acts_where_the_library_acts(fitted, unseen_rows, tmp_path, name):
-    calibrator = fitted[name]
-    run = session(calibrator, tmp_path)
-    small = [unseen_rows.logits[start : start + 7] for start in range(0, 140, 7)]
-    small += [unseen_rows.logits[unseen_rows.tasks == task] for task in range(3)]
-    assert {calibrator.explain(logits)[0].guarded for logits in small} == {True, False}
-    for logits in small:
-        assert_agrees(calibrator, run, logits, None)
-
-
 def test_large_logits_do_not_overflow(fitted, tmp_path):
-    for name in ("ts", "ets", "pts", "arc"):
+    for name in ("ts", "ets", "pts", "arc", "bias", "taskmix"):
         run = session(fitted[name], tmp_path)
         logits = np.zeros((2, 9))
         logits[0, 3], logits[1, 4] = 1e4, -1e4
@@ -113,9 +118,9 @@ def test_names_shapes_and_metadata(calibrator, tmp_path):
     onnx.checker.check_model(model, full_check=True)
     inputs = [value.name for value in model.graph.input]
     assert inputs == (["logits", "features"] if calibrator.needs_features else ["logits"])
-    ensemble = isinstance(calibrator, equable.EnsembleTemperatureScaling)
+    alone = isinstance(calibrator, NO_TEMPERATURE)
     outputs = [value.name for value in model.graph.output]
-    assert outputs == (["probabilities"] if ensemble else ["probabilities", "temperature"])
+    assert outputs == (["probabilities"] if alone else ["probabilities", "temperature"])
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     assert metadata["equable_version"] == equable.__version__
     assert metadata["calibrator"] == type(calibrator).__name__

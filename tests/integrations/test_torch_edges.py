@@ -14,7 +14,7 @@ D = DATA.features.shape[1]
 CALIBRATORS = {
     **{name: kind() for name, kind in equable.CALIBRATORS.items()},
     "dats sample": equable.DATS(distance="sample"),
-    "arc guarded": equable.ARC(guard=True),
+    "arc": equable.ARC(),
 }
 
 

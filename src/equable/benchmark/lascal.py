@@ -44,23 +44,15 @@ class LaSCal(Calibrator):
     """
 
     FITTED: ClassVar = {
-        "confidences_": "GN",
-        "correct_": "N",
-        "labels_": "N",
-        "weights_": "N",
-        "prior_": "K",
-        "posterior_temperature_": "float",
-        "posterior_bias_": "K",
-        "replayed_temperature_": "float",
+        "confidences_": ("G", "N"),
+        "correct_": ("N",),
+        "labels_": ("N",),
+        "weights_": ("N",),
+        "prior_": ("K",),
+        "posterior_temperature_": (),
+        "posterior_bias_": ("K",),
+        "replayed_temperature_": (),
     }
-    confidences_: FloatArray  # of the calibration rows at each temperature of the grid
-    correct_: FloatArray
-    labels_: FloatArray
-    weights_: FloatArray
-    prior_: FloatArray
-    posterior_temperature_: float
-    posterior_bias_: FloatArray
-    replayed_temperature_: float
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)

@@ -29,8 +29,7 @@ class Method:
     """A calibrator and the rows it is fitted on.
 
     `variant` marks a method with other settings, `bound` an oracle that knows task or test labels: neither is
-    ranked against the methods. `like` names a method whose fit this one shares: the two differ at test time
-    alone. `fingerprint` is the digest of a user method; others have none.
+    ranked against the methods. `fingerprint` is the digest of a user method; others have none.
     """
 
     label: str
@@ -39,7 +38,6 @@ class Method:
     variant: bool = False
     bound: bool = False
     note: str = ""
-    like: str = ""
     fingerprint: str = ""
 
     def fit(self, step: Step) -> Calibrator:
@@ -74,10 +72,6 @@ METHODS: dict[str, Method] = {
     ),
     "dats_no_prior": Method(
         "DATS, no prior", "calibration_buffer", lambda: DATS(prior_strength=0), variant=True
-    ),
-    "arc_plain": Method("ARC, plain", "calibration_buffer", lambda: ARC(adaptive=False), variant=True),
-    "arc_guard": Method(
-        "ARC, guarded", "calibration_buffer", lambda: ARC(guard=True), variant=True, like="arc"
     ),
     "dats_shared": Method(
         "DATS, one weight", "calibration_buffer", lambda: DATS(weights="shared"), variant=True

@@ -8,7 +8,8 @@ import numpy as np
 
 from equable.arrays import FloatArray, as_integers
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.newton import LOSSES, SOLVERS, Loss
+from equable.calibrators.losses import LOSSES, Loss
+from equable.calibrators.newton import SOLVERS
 from equable.calibrators.validation import require_choice
 from equable.errors import InputError
 from equable.outputs import Outputs
@@ -27,9 +28,8 @@ class TaskTemperatures(Calibrator):
     [3.0, 1.0]
     """
 
-    FITTED: ClassVar = {"temperatures_": "T"}
+    FITTED: ClassVar = {"temperatures_": ("T",)}
     needs_tasks: ClassVar[bool] = True
-    temperatures_: FloatArray
 
     def __init__(self, loss: Loss = "brier") -> None:
         self.loss = loss
@@ -51,4 +51,5 @@ class TaskTemperatures(Calibrator):
     def _temperatures(self, rows: Outputs) -> FloatArray:
         if rows.groups is None:
             raise InputError("TaskTemperatures needs groups=, the true task of each row; got None")
-        return self.temperatures_[as_integers(rows.groups, "groups", len(rows))]
+        temperatures: FloatArray = self.temperatures_[as_integers(rows.groups, "groups", len(rows))]
+        return temperatures

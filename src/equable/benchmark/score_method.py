@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,6 @@ class StepTestRows:
     tasks: IntArray
     members: tuple[IntArray, ...]  # test rows of each task
     before: FloatArray
-    #: Method → fitted calibrator, seconds, warnings.
-    fits: dict[str, tuple[Calibrator, float, list[str]]] = field(default_factory=dict)
 
 
 def prepare_test_rows(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> StepTestRows:
@@ -56,7 +54,6 @@ def prepare_test_rows(step: Step, seed: int, settings: ScoreSettings, outputs: s
 def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     """Fit the method on its calibration set, apply it to each task's test set, and score it."""
     calibrator, fit_seconds, messages = _fit(method, test)
-    test.fits[name] = calibrator, fit_seconds, messages
     start = time.perf_counter()
     after, temperatures = calibrate_test_rows(calibrator, test)
     apply_seconds = time.perf_counter() - start
@@ -109,11 +106,6 @@ def only_divides(kind: type[Calibrator]) -> bool:
 
 def _fit(method: Method, test: StepTestRows) -> tuple[Calibrator, float, list[str]]:
     """The fitted calibrator, the seconds of the fit, and its warnings."""
-    if method.like in test.fits:
-        fitted, seconds, messages = test.fits[method.like]
-        calibrator = method.make()
-        calibrator.__dict__.update({name: vars(fitted)[name] for name in (*fitted.FITTED, "n_classes_")})
-        return calibrator, seconds, messages
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
@@ -157,11 +149,8 @@ def _at_bound(calibrator: Calibrator, by_task: list[float | None]) -> bool:
 
 def learnt_numbers(calibrator: Calibrator) -> dict[str, Any]:
     """The learnt numbers of a calibrator, without arrays."""
-    kinds = {"float": float, "int": int, "bool": bool, "text": str}
     return {
-        name.rstrip("_"): kinds[kind](getattr(calibrator, name))
-        for name, kind in calibrator.FITTED.items()
-        if kind in kinds
+        name.rstrip("_"): getattr(calibrator, name) for name, shape in calibrator.FITTED.items() if not shape
     }
 
 
@@ -178,9 +167,7 @@ def _arc_estimates(calibrator: Calibrator, test: StepTestRows) -> dict[str, Any]
             {
                 "task": int(batch.group),
                 "temperature": batch.temperature,
-                "slope": batch.slope,
                 "effective_rows": batch.effective_rows,
-                "guarded": batch.guarded,
                 "own_classes": float(batch.mix[np.unique(test.labels[test.members[batch.group]])].sum()),
             }
             for batch in believed

@@ -26,8 +26,7 @@ class SGDTemperatureScaling(Calibrator):
     2.09
     """
 
-    FITTED: ClassVar = {"temperature_": "float"}
-    temperature_: float
+    FITTED: ClassVar = {"temperature_": ()}
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         temperature = sgd_temperature(rows.logits, rows.labels)

@@ -2,11 +2,13 @@
 
 from equable.calibrators.arc import ARC, BatchFacts
 from equable.calibrators.base import Calibrator
+from equable.calibrators.bias_correction import BiasCorrection
 from equable.calibrators.dats import DATS
 from equable.calibrators.ensemble import EnsembleTemperatureScaling
 from equable.calibrators.parametrized import ParametrizedTemperatureScaling
 from equable.calibrators.serialization import load
 from equable.calibrators.stream import Stream
+from equable.calibrators.task_mix import BatchMix, TaskMix
 from equable.calibrators.temperature import TemperatureScaling
 from equable.calibrators.uncalibrated import Uncalibrated
 
@@ -18,17 +20,22 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "pts": ParametrizedTemperatureScaling,
     "dats": DATS,
     "arc": ARC,
+    "bias": BiasCorrection,
+    "taskmix": TaskMix,
 }
 
 __all__ = [
     "ARC",
     "BatchFacts",
+    "BatchMix",
+    "BiasCorrection",
     "CALIBRATORS",
     "Calibrator",
     "DATS",
     "EnsembleTemperatureScaling",
     "ParametrizedTemperatureScaling",
     "Stream",
+    "TaskMix",
     "TemperatureScaling",
     "Uncalibrated",
     "load",

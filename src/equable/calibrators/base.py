@@ -1,7 +1,7 @@
-"""What every calibrator does: ``fit``, ``predict_proba``, ``temperature``, ``save``.
+"""The base class of all calibrators: ``fit``, ``predict_proba``, ``temperature``, ``save``.
 
-A new method subclasses `Calibrator`, lists what it learns in ``FITTED`` and writes ``_fit`` and
-``_temperatures``. Inputs are checked here, so a method's own file holds nothing but the method.
+A new method subclasses `Calibrator`, lists the attributes it learns in ``FITTED`` and writes ``_fit`` and
+``_temperatures``. Inputs and results are checked here; the file of a method contains only the method.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from equable.arrays import (
     refuse_probabilities,
 )
 from equable.calibrators.row_blocks import softmax
+from equable.calibrators.validation import checked_attributes
 from equable.errors import InputError, NotFittedError, UnsupportedError
 from equable.outputs import Outputs
 
-#: Kinds of single numbers in ``FITTED``; any other kind is the axes of an array.
-SCALARS: dict[str, type] = {"float": float, "int": int, "bool": bool, "text": str}
+#: Attribute → its shape: () is a number, "K" the number of classes, another letter one length throughout.
+Shapes = Mapping[str, tuple[str | int, ...]]
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,15 @@ class Calibrator:
     """Base of all calibrators: settings in ``__init__``, what is learnt ends in ``_``.
 
     It follows scikit-learn's contract (``get_params``, ``set_params``, ``sklearn.clone``) without
-    importing scikit-learn, which would cost more time than most fits.
+    importing scikit-learn, which takes longer than most fits.
     """
 
-    #: Learnt attributes and their kind: "float", "int", "bool", "text", or the axes of an array: a letter is
-    #: one length throughout ("K": the classes), a digit that length. "B" is a vector, "KD" a matrix.
-    FITTED: ClassVar[Mapping[str, str]] = {}
+    #: Learnt attributes and their shapes, such as ``{"prototypes_": ("K", "D"), "temperature_": ()}``.
+    FITTED: ClassVar[Shapes] = {}
     needs_features: ClassVar[bool] = False
     needs_tasks: ClassVar[bool] = False
+    #: Whether the class of the largest logit stays the most probable one.
+    keeps_prediction: ClassVar[bool] = True
 
     def fit(
         self,
@@ -91,8 +93,9 @@ class Calibrator:
         """
         self._check_settings()
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)
-        learnt = {**self._check_learnt(self._fit(rows), rows.n_classes), "n_classes_": rows.n_classes}
-        self.__dict__.update(learnt)  # all at once: a failed fit leaves the old one whole
+        where = f"{type(self).__name__}._fit"
+        learnt = checked_attributes(where, self.FITTED, self._fit(rows), rows.n_classes)
+        self.__dict__.update(learnt, n_classes_=rows.n_classes)  # at once: a failed fit changes nothing
         return self
 
     def predict_proba(
@@ -105,8 +108,9 @@ class Calibrator:
         for inputs too large for a second array in memory.
         """
         rows = self._check_rows(logits, features, groups)
-        found = self._probabilities(rows, self._check_out(out, rows))
-        self._check_shape("_probabilities", "return an array", found, rows.logits.shape)
+        _check_out(out, rows.logits.shape)
+        found = self._probabilities(rows, out)
+        self._check_shape("_probabilities", found, rows.logits.shape)
         return found
 
     def temperature(self, logits: Any, *, features: Any = None, groups: Any = None) -> FloatArray:
@@ -119,13 +123,13 @@ class Calibrator:
 
         save(self, path)
 
-    # What a method writes -----------------------------------------------------------------------
+    # What a method implements -----------------------------------------------------------------------
 
     def _check_settings(self) -> None:
         """Raise `InputError` for an impossible setting."""
 
     def _check_fitted(self) -> None:
-        """Raise `InputError` for learnt numbers that no fit can give; called on a loaded file."""
+        """Raise `InputError` for impossible learnt numbers; called after a file is loaded."""
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         """Learn; return every attribute of ``FITTED``."""
@@ -133,7 +137,7 @@ class Calibrator:
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         """The temperature of each row, (N,)."""
-        raise UnsupportedError(f"{type(self).__name__} has no temperature: it writes no _temperatures")
+        raise UnsupportedError(f"{type(self).__name__} has no temperature: it has no _temperatures")
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         """The probabilities, (N, K): written into `out` and returned, or in a new array where it is None."""
@@ -205,96 +209,39 @@ class Calibrator:
             raise InputError(f"{type(self).__name__} needs features=, (N, D), to calibrate; got None")
         return rows
 
-    def _check_out(self, out: np.ndarray | None, rows: Outputs) -> np.ndarray | None:
-        if out is None:
-            return None
-        rule = f"out must be a numpy float array of shape {rows.logits.shape} that can be written to"
-        if not isinstance(out, np.ndarray):
-            raise InputError(f"{rule}; got {type(out).__name__}")
-        if out.shape != rows.logits.shape or out.dtype.kind != "f" or not out.flags.writeable:
-            state = "" if out.flags.writeable else ", read-only"
-            raise InputError(f"{rule}; got {out.dtype} {out.shape}{state}")
-        return out
-
-    # What a method of the user's own gives back: the mistake is named where it is made.
-
-    def _check_learnt(self, learnt: Any, n_classes: int) -> dict[str, Any]:
-        where, names = f"{type(self).__name__}._fit", sorted(self.FITTED)
-        if not isinstance(learnt, Mapping):
-            raise InputError(
-                f"{where} must return a dictionary of what FITTED names, {names}; got {learnt!r:.60}"
-            )
-        if set(learnt) != set(names):
-            raise InputError(
-                f"{where} must return what FITTED names, {names}; got {sorted(map(str, learnt))}"
-            )
-        axes = {"K": n_classes}
-        return {
-            name: _learnt_number(f"{where}: {name}", learnt[name], kind)
-            if kind in SCALARS
-            else _learnt_array(f"{where}: {name}", learnt[name], kind, axes)
-            for name, kind in self.FITTED.items()
-        }
-
     def _row_temperatures(self, rows: Outputs) -> FloatArray:
         found = self._temperatures(rows)
-        self._check_shape(
-            "_temperatures", "be an array", found, (len(rows.logits),), ", one temperature a row"
-        )
-        if found.dtype.kind in "fiu" and found.min() > 0 and found.max() < np.inf:  # NaN is neither
-            return found
+        self._check_shape("_temperatures", found, (len(rows.logits),))
         where = f"{type(self).__name__}._temperatures"
         if found.dtype.kind not in "fiu":
             raise InputError(f"{where} must be an array of real numbers; got dtype {found.dtype}")
-        row = int(np.flatnonzero(~((found > 0) & (found < np.inf)))[0])
-        raise InputError(f"{where} must be finite and > 0; got {found[row]} in row {row}")
+        bad = np.flatnonzero(~((found > 0) & (found < np.inf)))
+        if len(bad):
+            raise InputError(f"{where} must be finite and > 0; got {found[bad[0]]} in row {bad[0]}")
+        return found
 
-    def _check_shape(
-        self, function: str, rule: str, found: Any, shape: tuple[int, ...], words: str = ""
-    ) -> None:
+    def _check_shape(self, function: str, found: Any, shape: tuple[int, ...]) -> None:
         if not isinstance(found, np.ndarray) or found.shape != shape:
             got = f"shape {found.shape}" if isinstance(found, np.ndarray) else f"{found!r:.60}"
             where = f"{type(self).__name__}.{function}"
-            raise InputError(f"{where} must {rule} of shape {shape}{words}; got {got}")
+            raise InputError(f"{where} must return an array of shape {shape}; got {got}")
 
     n_classes_: int
 
+    if TYPE_CHECKING:  # the attributes of FITTED
 
-def _learnt_number(name: str, value: Any, kind: str) -> Any:
-    """One number or word of ``FITTED``, of Python's own type: what is used is then what a file gives back."""
-    plain = value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
-    whole = type(plain) is int
-    fits = type(plain) is SCALARS[kind] or (kind == "float" and whole)
-    if not fits or (kind == "float" and not np.isfinite(plain)):
-        rule = "one finite float" if kind == "float" else f"one {kind}"
-        raise InputError(f"{name} must be {rule}, as FITTED says; got {value!r:.60}")
-    return SCALARS[kind](plain)
+        def __getattr__(self, name: str) -> Any: ...
 
 
-def axis_lengths(kind: str, shape: tuple[int, ...], axes: dict[str, int]) -> tuple[int, ...]:
-    """What the shape must be: a digit is a length, a letter one length throughout, kept in `axes`."""
-    return tuple(
-        int(axis) if axis.isdigit() else axes.setdefault(axis, length)
-        for axis, length in zip(kind, shape, strict=True)
-    )
-
-
-def _learnt_array(name: str, value: Any, kind: str, axes: dict[str, int]) -> FloatArray:
-    """An array of ``FITTED`` as float64, its lengths as its kind says: each letter the same throughout."""
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"{name} must be an array, as FITTED says; got {value!r:.60}") from error
-    if array.ndim != len(kind) or not kind:  # no axes at all: it is meant to be "float"
-        raise InputError(f"{name} must have the axes {kind!r} of FITTED; got shape {array.shape}")
-    lengths = axis_lengths(kind, array.shape, axes)
-    if array.shape != lengths:
-        raise InputError(
-            f"{name} must have the axes {kind!r} of FITTED, here {lengths}; got shape {array.shape}"
-        )
-    if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
-        raise InputError(f"{name} must be finite real numbers; got {array!r:.60}")
-    return np.ascontiguousarray(array, dtype=np.float64)
+def _check_out(out: Any, shape: tuple[int, ...]) -> None:
+    if out is None:
+        return
+    rule = f"out must be a numpy float array of shape {shape} that can be written to"
+    if not isinstance(out, np.ndarray):
+        raise InputError(f"{rule}; got {type(out).__name__}")
+    if out.shape != shape or out.dtype.kind != "f" or not out.flags.writeable:
+        state = "" if out.flags.writeable else ", read-only"
+        raise InputError(f"{rule}; got {out.dtype} {out.shape}{state}")
 
 
 def _check_current(current: Any, rows: Outputs) -> tuple[np.ndarray, IntArray] | None:
@@ -317,7 +264,7 @@ def _check_current(current: Any, rows: Outputs) -> tuple[np.ndarray, IntArray] |
 
 
 def group_codes(groups: np.ndarray | None, n_rows: int) -> tuple[IntArray, int]:
-    """Each row's group as a number in 0 … G − 1, and G; without groups all rows are one."""
+    """Each row's group as a number in 0 … G − 1, and G; without groups all rows are one group."""
     if groups is None:
         return np.zeros(n_rows, dtype=np.int64), 1
     ids, codes = np.unique(groups, return_inverse=True)
@@ -325,7 +272,7 @@ def group_codes(groups: np.ndarray | None, n_rows: int) -> tuple[IntArray, int]:
 
 
 def require_every_class(rows: CalibrationSet) -> None:
-    """Every logit column needs rows with weight, or what is learnt of it is undefined."""
+    """Raise unless every class has rows with weight."""
     mass = np.bincount(rows.labels, rows.weights, minlength=rows.n_classes)
     if (mass == 0).any():
         missing = np.flatnonzero(mass == 0)

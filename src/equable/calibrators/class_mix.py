@@ -1,12 +1,12 @@
-"""Label shift: posteriors one can trust, and the class mix of a batch without labels.
+"""Label shift: posteriors one can trust, and the mix of classes or tasks of a batch without labels.
 
-`fit_bias_corrected` is bias-corrected temperature scaling (Alexandari et al. 2020); `estimate_mixes` is
-expectation maximisation for the class priors (Saerens et al. 2002) with a Dirichlet prior.
+`fit_bias_corrected` is bias-corrected temperature scaling (Alexandari et al. 2020); `estimate_mix` is
+expectation maximisation for the priors (Saerens et al. 2002) with a Dirichlet prior.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -15,9 +15,39 @@ from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE, lbfgs, 
 from equable.calibrators.row_blocks import ShiftedRows
 
 RIDGE = 1e-3
-TOLERANCE = 1e-6
-MAX_ITER = 1000
-LARGE_GROUP = 128
+# When the EM stops: the mix of a whole batch, and the mixes that leave one row out.
+MAX_ITER, TOLERANCE = 1000, 1e-6
+MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT = 60, 1e-7
+# Numbers of the groups that are estimated together: their arrays stay in the cache.
+STACK_ELEMENTS = 1 << 16
+
+
+def corrected_nll(
+    blocks: Iterable[tuple[slice, FloatArray]],
+    labels: IntArray,
+    weights: FloatArray,
+    scales: FloatArray,
+    offsets: FloatArray,
+) -> tuple[float, FloatArray, FloatArray]:
+    """Σ w_i NLL of softmax(s_c z_ic + o_c), and its derivatives in the scales s (K,) and the offsets o (K,).
+
+    `blocks` are slices of the rows, each with its z (n, K).
+    """
+    value, by_scale, by_offset = 0.0, np.zeros(len(scales)), np.zeros(len(scales))
+    for block, z in blocks:
+        w, y = weights[block], labels[block]
+        own = np.arange(len(y)), y
+        scores = scales * z + offsets
+        scores -= scores.max(axis=1, keepdims=True)
+        p = np.exp(scores)
+        total = p.sum(axis=1, keepdims=True)
+        value += float(w @ (np.log(total[:, 0]) - scores[own]))
+        p /= total
+        p[own] -= 1.0
+        p *= w[:, None]
+        by_scale += np.einsum("ij,ij->j", p, z)
+        by_offset += p.sum(axis=0)
+    return value, by_scale, by_offset
 
 
 def fit_bias_corrected(
@@ -32,22 +62,9 @@ def fit_bias_corrected(
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         beta, bias = parameters[0], parameters[1:]
-        value, gradient = RIDGE * float(np.mean(bias**2)), np.zeros_like(parameters)
-        gradient[1:] = 2 * RIDGE * bias / n_classes
-        for block, shifted in rows:
-            w, y = relative[block], labels[block]
-            own = np.arange(len(y)), y
-            scores = beta * shifted + bias
-            scores -= scores.max(axis=1, keepdims=True)
-            p = np.exp(scores)
-            total = p.sum(axis=1, keepdims=True)
-            value += float(w @ (np.log(total[:, 0]) - scores[own]))
-            p /= total
-            p[own] -= 1.0
-            p *= w[:, None]
-            gradient[0] += float(np.vdot(p, shifted))
-            gradient[1:] += p.sum(axis=0)
-        return value, gradient
+        value, by_scale, by_offset = corrected_nll(rows, labels, relative, np.full(n_classes, beta), bias)
+        ridge = RIDGE * float(np.mean(bias**2))
+        return value + ridge, np.append(by_scale.sum(), by_offset + 2 * RIDGE * bias / n_classes)
 
     start = np.zeros(n_classes + 1)
     start[0] = 1 / nll_temperature(logits, labels, weights).temperature
@@ -107,6 +124,25 @@ def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArra
     return order[:: -(-len(order) // most)]
 
 
+def equal_groups(codes: IntArray, n_groups: int, most: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """Groups of one size (g,) and their rows (g, n): `most` rows at once, or a single group with more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [(g.tolist(), rows.tolist()) for g, rows in equal_groups(np.array([1, 0, 1, 2]), 3, 2)]
+    [([0, 2], [[1], [3]]), ([1], [[0, 2]])]
+    """
+    order = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes, minlength=n_groups)
+    first = np.cumsum(sizes) - sizes
+    for size in np.unique(sizes[sizes > 0]):
+        same = np.flatnonzero(sizes == size)
+        for block in row_blocks(len(same), int(size), most):
+            groups = same[block]
+            yield groups, order[first[groups][:, None] + np.arange(size)]
+
+
 def estimate_mixes(
     posterior: FloatArray,
     prior: FloatArray,
@@ -115,11 +151,9 @@ def estimate_mixes(
     strength: float,
     centres: FloatArray | None = None,
 ) -> FloatArray:
-    """The class mix q of each group, (G, K), that maximises Σ_i log Σ_c q_c p_ic/π_c + α Σ_c π_c log q_c.
+    """`estimate_mix` of each group, (G, K), from posteriors (N, K) under the prior (K,).
 
-    EM: r_ic ∝ p_ic q_c/π_c, then q ← (Σ_i r_i + απ)/(n + α), from that centre until no entry moves by 10⁻⁶.
-    The prior strength α counts rows: a batch of n ≪ α rows keeps the calibration buffer's mix, or its own
-    row of `centres` (G, K), which then stands in place of π in the second term.
+    `centres` (G, K) stand in place of the prior as what the mix is pulled to.
 
     Examples
     --------
@@ -130,55 +164,42 @@ def estimate_mixes(
     """
     if centres is None:
         centres = np.broadcast_to(prior, (n_groups, len(prior)))
-    in_order = bool((codes[1:] >= codes[:-1]).all())  # rows of a group are neighbours
-    ratios = (posterior if in_order else posterior[np.argsort(codes, kind="stable")]) / prior
-    sizes = np.bincount(codes, minlength=n_groups)
-    ends = np.cumsum(sizes)
     mixes = np.empty((n_groups, len(prior)))
-    large = sizes >= LARGE_GROUP
-    for g in np.flatnonzero(large):  # two matrix-vector products a step: faster alone than with others
-        mixes[g] = _em(ratios[ends[g] - sizes[g] : ends[g]], sizes[[g]], strength, centres[[g]])[0]
-    if not large.all():
-        mixes[~large] = _em(ratios[np.repeat(~large, sizes)], sizes[~large], strength, centres[~large])
+    for groups, rows in equal_groups(codes, n_groups, STACK_ELEMENTS // len(prior)):
+        ratios = (posterior[rows] / prior).swapaxes(1, 2)
+        mixes[groups] = estimate_mix(ratios, centres[groups], strength)[..., 0]
     return mixes
 
 
-def _em(ratios: FloatArray, sizes: IntArray, strength: float, centres: FloatArray) -> FloatArray:
-    """EM for groups of neighbouring rows, from their centres; groups that have converged drop out."""
-    if len(sizes) == 1:
-        return _em_alone(ratios, strength, centres[0])[None]
-    mixes, active = centres.copy(), np.arange(len(sizes))
-    for _ in range(MAX_ITER):
-        counts = sizes[active]
-        sums = _responsibilities(ratios, mixes[active], counts)
-        new = (sums + strength * centres[active]) / (counts[:, None] + strength)
-        moved = np.abs(new - mixes[active]).max(axis=1) > TOLERANCE
-        mixes[active] = new
-        if not moved.any():
+def estimate_mix(
+    ratios: FloatArray, prior: FloatArray, strength: float, leave_one_out: bool = False
+) -> FloatArray:
+    """The mix q of each of G batches of n rows, by EM; `ratios` p_ic/π_c (G, K, n), `prior` (G, K).
+
+    W_ic ∝ ratio_ic q_c,   q ← (Σ_i W_i + s·prior) / (n + s), from the prior until no entry moves.
+
+    It maximises Σ_i log Σ_c q_c ratio_ic + s Σ_c prior_c log q_c. The strength s counts rows: a batch of
+    n ≪ s rows keeps the prior. Returns (G, K, 1); with `leave_one_out` (G, K, n), for each row the mix of
+    the others: Σ_{j≠i} W_j and n − 1 in place of the sum over all rows and n.
+    """
+    n_groups, _, n_rows = ratios.shape
+    counted = n_rows - 1 if leave_one_out else n_rows
+    mixes = np.repeat(prior[..., None], n_rows if leave_one_out else 1, axis=2)
+    mix, pull, active = mixes, strength * prior[..., None], np.arange(n_groups)
+    steps, tolerance = (MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT) if leave_one_out else (MAX_ITER, TOLERANCE)
+    for _ in range(steps):
+        if leave_one_out:
+            shares = ratios * mix
+            shares /= shares.sum(axis=1, keepdims=True)
+            new = shares.sum(axis=2, keepdims=True) - shares
+        else:  # the same sum as two products of a matrix and a vector
+            new = np.matmul(ratios, (1 / np.matmul(mix.swapaxes(1, 2), ratios)).swapaxes(1, 2)) * mix
+        new += pull
+        new /= counted + strength
+        moving = np.abs(new - mix).max(axis=(1, 2)) > tolerance
+        mixes[active] = mix = new
+        if not moving.any():
             break
-        if not moved.all():
-            active, ratios = active[moved], ratios[np.repeat(moved, counts)]
+        if not moving.all():  # batches that have converged drop out, as if each were alone
+            ratios, mix, pull, active = ratios[moving], mix[moving], pull[moving], active[moving]
     return mixes
-
-
-def _em_alone(ratios: FloatArray, strength: float, centre: FloatArray) -> FloatArray:
-    """The same for one group, whose rows are all of `ratios`: a stream does this for each new row."""
-    mix, pull, rows = centre, strength * centre, len(ratios) + strength
-    for _ in range(MAX_ITER):
-        new: FloatArray = ((1 / (ratios @ mix)) @ ratios * mix + pull) / rows
-        moved, mix = np.abs(new - mix).max(), new
-        if moved <= TOLERANCE:
-            break
-    return mix
-
-
-def _responsibilities(ratios: FloatArray, mixes: FloatArray, counts: IntArray) -> FloatArray:
-    """Σ_i r_i of each group, (G, K), with r_ic = ratio_ic q_c / (ratio_i · q)."""
-    sums: FloatArray
-    if len(mixes) == 1:
-        sums = ((1 / (ratios @ mixes[0])) @ ratios)[None]
-    else:
-        weights = 1 / np.einsum("ij,ij->i", ratios, np.repeat(mixes, counts, axis=0))
-        first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        sums = np.add.reduceat(ratios * weights[:, None], first, axis=0)
-    return sums * mixes

@@ -1,8 +1,9 @@
 """DATS, distance-aware temperature scaling: the paper's method, step by step.
 
-1. Each class gets a prototype (Eq. 4) and a distance d_c to the current task (Eqs. 5–6, min-max scaled).
+1. Each class has a prototype (Eq. 4) and a distance d_c to the current task (Eqs. 5–6, min-max scaled).
 2. T(d_c) = w_c·d_c + T_base (Eq. 7) is fitted on the calibration buffer by Brier score (Eq. 9).
-3. A test batch is assigned to prototypes; its most frequent classes set its temperature (Eq. 8).
+3. Each row of a test batch is assigned to the nearest prototype; the most frequent classes set the
+   temperature of the batch (Eq. 8).
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from equable.arrays import FloatArray, IntArray
+from equable.arrays import BoolArray, FloatArray, IntArray
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
 from equable.calibrators.dats_fit import DistanceFit, DistanceProblem, solve_by_class, solve_jointly
 from equable.calibrators.newton import MAX_TEMPERATURE, brier_temperature, warn_if_bound
@@ -60,8 +60,8 @@ class DATS(Calibrator):
         "class", all rows of a class share d_c, or "sample", each row has its own (an ablation).
     prior_strength
         λ ≥ 0, a weak pull of log T_base towards the calibration buffer's own temperature,
-        counted in rows: λ·(log T_base − log T_0)² beside the sum of the rows' Brier scores. Where every
-        row of the current classes is correct nothing else holds T_base from below. 0 turns it off.
+        counted in rows: λ·(log T_base − log T_0)² is added to the sum of the rows' Brier scores. Where every
+        row of the current classes is correct nothing else bounds T_base from below. 0 turns it off.
 
     Attributes
     ----------
@@ -96,27 +96,18 @@ class DATS(Calibrator):
     """
 
     FITTED: ClassVar = {
-        "base_temperature_": "float",
-        "distance_weights_": "K",
-        "class_distances_": "K",
-        "class_temperatures_": "K",
-        "prototypes_": "KD",
-        "current_prototypes_": "CD",
-        "distance_range_": "2",
-        "converged_": "bool",
-        "n_iter_": "int",
+        "base_temperature_": (),
+        "distance_weights_": ("K",),
+        "class_distances_": ("K",),
+        "class_temperatures_": ("K",),
+        "prototypes_": ("K", "D"),
+        "current_prototypes_": ("C", "D"),
+        "distance_range_": (2,),
+        "converged_": (),
+        "n_iter_": (),
     }
     needs_features: ClassVar[bool] = True
     needs_tasks: ClassVar[bool] = True
-    base_temperature_: float
-    distance_weights_: FloatArray
-    class_distances_: FloatArray
-    class_temperatures_: FloatArray
-    prototypes_: FloatArray
-    current_prototypes_: FloatArray
-    distance_range_: FloatArray
-    converged_: bool
-    n_iter_: int
 
     def __init__(
         self,
@@ -151,43 +142,39 @@ class DATS(Calibrator):
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
         assert rows.features is not None
-        classes = np.arange(rows.n_classes)
         newest = _newest_task(rows)
         current = np.unique(rows.labels[newest])
-        prototypes = class_prototypes(rows.features, rows.labels, classes, rows.weights)
-        current_prototypes = self._current_prototypes(rows, newest)
-
-        raw = distances_to_current(prototypes, current_prototypes, self.metric)
-        low, high = distance_range(raw, prototypes, self.metric)
-        # in the first task nothing is old: the range is empty and every distance 0
-        first_task = len(current) == len(classes)
-        class_distances = np.zeros(len(classes)) if first_task else min_max(raw, low, high)
+        # Eq. 4: the mean feature of each class
+        prototypes = class_prototypes(rows.features, rows.labels, np.arange(rows.n_classes), rows.weights)
+        current_prototypes = self._current_prototypes(rows, newest, current)
+        # Eqs. 5–6: the distance to the nearest current prototype, scaled to [0, 1]; in the first task all
+        # classes are current and every distance is 0
+        first_task = len(current) == rows.n_classes
+        everything = np.ones(rows.n_classes, dtype=bool)
+        class_distances, limits = self._distances(prototypes, everything, current_prototypes, first_task)
+        row_distances = class_distances[rows.labels]
         if self.distance == "sample":
-            raw = distances_to_current(rows.features, current_prototypes, self.metric)
-            known = rows.weights > 0
-            low, high = distance_range(raw[known], rows.features[known], self.metric)
-        high = low if first_task else high
-        row_distances = min_max(raw, low, high)
+            counted = rows.weights > 0
+            row_distances, limits = self._distances(rows.features, counted, current_prototypes, first_task)
+        # Eqs. 7 and 9: T = w·d + T_base of least Brier score
         fit = self._fit_weights(rows, class_distances, row_distances, current)
         warn_if_bound(fit.base_temperature, "the base temperature")
-        weights = np.broadcast_to(fit.weights, classes.shape).copy()
-        temperatures = np.minimum(weights * class_distances + fit.base_temperature, MAX_TEMPERATURE)
+        weights = np.broadcast_to(fit.weights, class_distances.shape).copy()
         return {
             "base_temperature_": fit.base_temperature,
             "distance_weights_": weights,
             "class_distances_": class_distances,
-            "class_temperatures_": temperatures,
+            "class_temperatures_": _temperature(weights, class_distances, fit.base_temperature),
             "prototypes_": prototypes,
             "current_prototypes_": current_prototypes,
-            "distance_range_": np.array([low, high]),
+            "distance_range_": limits,
             "converged_": fit.converged,
             "n_iter_": fit.n_iter,
         }
 
-    def _current_prototypes(self, rows: CalibrationSet, newest: NDArray[np.bool_]) -> FloatArray:
+    def _current_prototypes(self, rows: CalibrationSet, newest: BoolArray, current: IntArray) -> FloatArray:
         """Prototypes of the current classes, from the whole current validation set where it is given."""
         assert rows.features is not None
-        current = np.unique(rows.labels[newest])
         if rows.current is None:
             return class_prototypes(rows.features[newest], rows.labels[newest], current, rows.weights[newest])
         features, labels = rows.current
@@ -198,6 +185,16 @@ class DATS(Calibrator):
             )
         return class_prototypes(features, labels, current)
 
+    def _distances(
+        self, points: np.ndarray, counted: BoolArray, current_prototypes: FloatArray, first_task: bool
+    ) -> tuple[FloatArray, FloatArray]:
+        """Scaled distances of the points, and the least and largest raw distance of the counted ones."""
+        raw = distances_to_current(points, current_prototypes, self.metric)
+        low, high = distance_range(raw[counted], points[counted], self.metric)
+        if first_task:
+            high = low
+        return min_max(raw, low, high), np.array([low, high])
+
     def _fit_weights(
         self, rows: CalibrationSet, class_distances: FloatArray, row_distances: FloatArray, current: IntArray
     ) -> DistanceFit:
@@ -205,18 +202,17 @@ class DATS(Calibrator):
         free = np.ones(rows.n_classes if per_class else 1, dtype=bool)
         if per_class:
             free[current] = False
-        by_class = self.distance == "class"
         problem = DistanceProblem(
             rows.logits,
             rows.labels,
             rows.weights,
-            class_distances[rows.labels] if by_class else row_distances,
+            row_distances,
             rows.labels if per_class else np.zeros_like(rows.labels),
             len(free),
             free,
             float(self.prior_strength),
         )
-        if per_class and by_class:
+        if per_class and self.distance == "class":
             return solve_by_class(problem, class_distances)
         return solve_jointly(problem, brier_temperature(rows.logits, rows.labels, rows.weights).temperature)
 
@@ -232,42 +228,42 @@ class DATS(Calibrator):
         codes, n_groups = group_codes(rows.groups, len(rows))
         assigned = nearest_prototypes(rows.features, self.prototypes_, self.metric)
         if self.distance == "class":
-            batch = self._batch_temperatures(codes, n_groups, assigned, self.class_distances_[assigned])
+            distances = self.class_distances_[assigned]
         else:
             raw = distances_to_current(rows.features, self.current_prototypes_, self.metric)
-            distances = min_max(raw, *map(float, self.distance_range_))
-            batch = self._batch_temperatures(codes, n_groups, assigned, distances)
-        return batch[codes]
+            low, high = self.distance_range_
+            distances = min_max(raw, low, high)
+        return self._batch_temperatures(codes, n_groups, assigned, distances)[codes]
 
     def _batch_temperatures(
         self, codes: IntArray, n_groups: int, assigned: IntArray, distances: FloatArray
     ) -> FloatArray:
         """One temperature a group, (G,)."""
-        n_classes = len(self.class_distances_)
-        cell = codes * n_classes + assigned
-        shape = (n_groups, n_classes)
-        counts = np.bincount(cell, minlength=n_groups * n_classes).reshape(shape)
+        shape = (n_groups, self.n_classes_)
+        cell = codes * self.n_classes_ + assigned
+        counts = np.bincount(cell, minlength=n_groups * self.n_classes_).reshape(shape)
+        sums = np.bincount(cell, distances, minlength=n_groups * self.n_classes_).reshape(shape)
+        mean_distances = sums / np.maximum(counts, 1)  # of the rows of each group and class
         kept = retained_classes(counts, float(self.coverage))
-        # mean distance of the rows of each (group, class): d_c itself where a class shares one
-        sums = np.bincount(cell, distances, minlength=n_groups * n_classes).reshape(shape)
-        mean_distances = sums / np.maximum(counts, 1)
-        n_kept = kept.sum(axis=1)
-        if self.aggregate == "mean":
-            lifted = np.where(kept, self.distance_weights_ * mean_distances, 0.0)
-            class_temperatures = np.minimum(lifted + self.base_temperature_, MAX_TEMPERATURE)
-            mean: FloatArray = np.where(kept, class_temperatures, 0.0).sum(axis=1) / n_kept
+        share = kept / kept.sum(axis=1, keepdims=True)
+        if self.aggregate == "mean":  # the mean of T(d_c) over the retained classes
+            by_class = _temperature(self.distance_weights_, mean_distances, self.base_temperature_)
+            mean: FloatArray = (share * by_class).sum(axis=1)
             return mean
-        batch_distance = np.where(kept, mean_distances, 0.0).sum(axis=1) / n_kept  # Eq. 8
-        mean_weight = np.where(kept, self.distance_weights_, 0.0).sum(axis=1) / n_kept
-        literal: FloatArray = np.minimum(
-            mean_weight * batch_distance + self.base_temperature_, MAX_TEMPERATURE
-        )
-        return literal
+        batch_distance = (share * mean_distances).sum(axis=1)  # Eq. 8
+        mean_weight = (share * self.distance_weights_).sum(axis=1)
+        return _temperature(mean_weight, batch_distance, self.base_temperature_)
 
 
-def _newest_task(rows: CalibrationSet) -> NDArray[np.bool_]:
-    """The rows of the newest task, (N,); a row without weight does not count."""
+def _temperature(weights: FloatArray, distances: FloatArray, base: float) -> FloatArray:
+    """Eq. 7, at most 100."""
+    temperatures: FloatArray = np.minimum(weights * distances + base, MAX_TEMPERATURE)
+    return temperatures
+
+
+def _newest_task(rows: CalibrationSet) -> BoolArray:
+    """The rows of the newest task, (N,); rows without weight do not count."""
     assert rows.tasks is not None
     counted = rows.weights > 0
-    newest: NDArray[np.bool_] = counted & (rows.tasks == rows.tasks[counted].max())
+    newest: BoolArray = counted & (rows.tasks == rows.tasks[counted].max())
     return newest

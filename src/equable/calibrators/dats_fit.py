@@ -1,4 +1,4 @@
-"""The two ways to minimise DATS's objective (Eq. 9): class by class, or all parameters at once.
+"""Two solvers of DATS's objective (Eq. 9): class by class, or all parameters at once.
 
 Both minimise  Σ_i ω_i Brier(z_i / T_i, y_i) + λ (log T_base − log T_0)²  with weights ω of mean 1 and
 T_i = w·d_i + T_base ≤ 100, w ≥ 0. T_0 is the temperature of least Brier score on the same rows.
@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
+from equable.calibrators.losses import brier_curves, loss_terms
 from equable.calibrators.newton import (
     LOG_BOUNDS,
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
-    brier_curves,
     lbfgs,
-    loss_and_slope,
-    loss_terms,
     newton,
     temperature_grid,
     within_bounds,
@@ -36,7 +34,7 @@ FIRST_ITERATIONS = 30
 
 @dataclass(frozen=True)
 class DistanceFit:
-    """What both solvers return."""
+    """The result of a solver."""
 
     base_temperature: float
     weights: FloatArray  # one w for each weight index
@@ -64,9 +62,10 @@ class DistanceProblem:
         weights, base = parameters[:-1], parameters[-1]
         raw = weights[self.weight_index] * self.distances + base
         temperatures = np.minimum(raw, MAX_TEMPERATURE)
-        value, slope = 0.0, np.empty(len(self.labels))
+        value = 0.0
+        slope = np.empty(len(self.labels))
         for block, shifted in rows:
-            loss, first = loss_and_slope(shifted, self.labels[block], 1 / temperatures[block], "brier")
+            loss, first, _ = loss_terms(shifted, self.labels[block], 1 / temperatures[block], "brier")
             value += float(self.sample_weight[block] @ loss)
             slope[block] = self.sample_weight[block] * first
         slope = np.where(raw <= MAX_TEMPERATURE, slope / temperatures, 0.0)  # d/dT_i
@@ -78,7 +77,7 @@ class DistanceProblem:
 
 
 def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
-    """L-BFGS-B over (w, T_base), from w = 0 with T_base = T_0 and from all ones: the better one is kept."""
+    """L-BFGS-B over (w, T_base), from (0, T_0) and from (1, 1); the better one is continued to its end."""
     rows = ShiftedRows(problem.logits)
     upper = np.where(problem.free, np.inf, 0.0)
     bounds = [(0.0, high) for high in upper] + [(MIN_TEMPERATURE, MAX_TEMPERATURE)]
@@ -91,18 +90,17 @@ def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
     starts = [np.append(np.where(problem.free, w, 0.0), base) for w, base in ((0.0, centre), (1.0, 1.0))]
     tried = [run(start, FIRST_ITERATIONS) for start in starts]
     best = min(tried, key=lambda fit: float(fit.fun))
-    last = run(best.x, 1000)  # only the more promising start is followed to its end
+    last = run(best.x, 1000)
     n_iter = int(sum(fit.nfev for fit in (*tried, last)))
     return DistanceFit(float(last.x[-1]), last.x[:-1], bool(last.success), n_iter)
 
 
 def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> DistanceFit:
-    """Per-class weights on class distances: given T_base, every class is a problem of its own.
+    """Per-class weights on class distances: given T_base, the classes are independent problems.
 
     A free class c with d_c > 0 takes the best temperature ≥ T_base on its own rows (w_c absorbs the
-    size of d_c); all others share T_base. The classes' loss curves on a log grid give the best T_base
-    and the valley of each class; Newton then refines all temperatures at once, and a class whose
-    temperature would fall below T_base joins the tied ones.
+    size of d_c); all others have T_base. The loss curves of the classes on a log grid give the best T_base
+    and the valley of each class; Newton then refines all temperatures at once.
     """
     movable = problem.free & (class_distances > 0)
     rows = ShiftedRows(problem.logits)
@@ -128,8 +126,10 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> Dis
 
 def _log_centre(problem: DistanceProblem, rows: ShiftedRows, total: FloatArray, grid: FloatArray) -> float:
     """Log T_0, the best single temperature, from the summed curves."""
-    everything, best = np.zeros(problem.n_weights, dtype=np.int64), int(np.argmin(total))
-    low, high = grid[[max(best - 1, 0)]], grid[[min(best + 1, len(grid) - 1)]]
+    everything = np.zeros(problem.n_weights, dtype=np.int64)
+    best = int(np.argmin(total))
+    low = grid[[max(best - 1, 0)]]
+    high = grid[[min(best + 1, len(grid) - 1)]]
     free = replace(problem, prior_strength=0.0)
     point, _, _ = newton(partial(_slopes, free, rows, everything, 0.0), grid[[best]], low, high)
     return float(point[0])
@@ -146,15 +146,16 @@ def _refine(
     grid: FloatArray,
     log_centre: float,
 ) -> DistanceFit:
-    """Newton on T_base (variable 0) and on the temperature of each class that stands apart from it.
+    """Newton on T_base (variable 0) and on the temperature of each class apart from it (w_c > 0).
 
-    A class apart whose temperature falls below T_base is tied to it for good; a tied class whose loss
-    still falls above T_base is set apart. Each class changes side at most twice, so this ends.
+    A class whose temperature falls below T_base is set to T_base for good; a class at T_base whose loss
+    decreases above it is set apart. Each class changes at most twice, so the loop ends.
     """
     n_iter = len(grid)
     spacing = grid[1] - grid[0]
     start = np.where(apart, grid[cell], grid[base])
-    base_start, settled = grid[base], ~movable
+    base_start = grid[base]
+    settled = ~movable
     while True:
         variable = np.where(apart, np.cumsum(apart), 0)
         first = np.concatenate([[base_start], start[apart]])
@@ -191,7 +192,8 @@ def _slopes(
     a class, without the prior.
     """
     owner = problem.weight_index if variable is None else variable[problem.weight_index]
-    slope, curvature = np.zeros(len(u)), np.zeros(len(u))
+    slope = np.zeros(len(u))
+    curvature = np.zeros(len(u))
     for block, shifted in rows:
         _, first, second = loss_terms(shifted, problem.labels[block], np.exp(-u[owner[block]]), "brier")
         weight = problem.sample_weight[block]

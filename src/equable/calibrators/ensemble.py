@@ -15,8 +15,7 @@ from equable.calibrators.validation import require_shares, require_temperatures
 from equable.errors import UnsupportedError
 from equable.outputs import Outputs
 
-# Of a network no better than chance the best ensemble is 1/K alone, which has no top label. Its weight stops
-# here, so that the order of the classes survives the rounding of float32.
+# The largest weight of 1/K: a larger one would lose the order of the classes to rounding in float32.
 MOST_UNIFORM = 0.999
 
 
@@ -24,8 +23,7 @@ class EnsembleTemperatureScaling(Calibrator):
     """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K, with w on the simplex.
 
     T has the least Brier score with the weak prior of `TemperatureScaling`; given T, the Brier score is a
-    quadratic in w, so the weights are solved exactly, face by face of the simplex; w₃ is at most 0.999, or no
-    class would be on top.
+    quadratic in w, and the weights are its exact minimum on the simplex, with w₃ ≤ 0.999.
 
     Attributes
     ----------
@@ -43,18 +41,14 @@ class EnsembleTemperatureScaling(Calibrator):
     [0.61, 0.22, 0.17]
     """
 
-    FITTED: ClassVar = {"temperature_": "float", "weights_": "3", "converged_": "bool", "n_iter_": "int"}
-    temperature_: float
-    weights_: FloatArray
-    converged_: bool
-    n_iter_: int
+    FITTED: ClassVar = {"temperature_": (), "weights_": (3,), "converged_": (), "n_iter_": ()}
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         solution = brier_temperature(rows.logits, rows.labels, rows.weights, PRIOR_STRENGTH)
         warn_if_bound(solution.temperature, "the ensemble's temperature")
         return {
             "temperature_": solution.temperature,
-            "weights_": _deciding(_simplex_minimum(*_quadratic(rows, solution.temperature))),
+            "weights_": _limited(_simplex_minimum(*_quadratic(rows, solution.temperature))),
             "converged_": solution.converged,
             "n_iter_": solution.n_iter,
         }
@@ -67,8 +61,9 @@ class EnsembleTemperatureScaling(Calibrator):
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         result = np.empty(rows.logits.shape) if out is None else out
         for block in row_blocks(*rows.logits.shape):
-            # both members before the result is written: `out` may be the logits themselves
-            scaled, plain = softmax(rows.logits[block], self.temperature_), softmax(rows.logits[block])
+            # both members are computed before the result is written: `out` may be the logits
+            scaled = softmax(rows.logits[block], self.temperature_)
+            plain = softmax(rows.logits[block])
             mixed = self.weights_[0] * scaled + self.weights_[1] * plain + self.weights_[2] / rows.n_classes
             result[block] = mixed / mixed.sum(axis=1, keepdims=True)
         return result
@@ -78,8 +73,8 @@ class EnsembleTemperatureScaling(Calibrator):
         require_shares("weights_", self.weights_)
 
 
-def _deciding(weights: FloatArray) -> FloatArray:
-    """The same weights, but for a uniform member that would leave nothing to decide by."""
+def _limited(weights: FloatArray) -> FloatArray:
+    """The weights with w₃ ≤ 0.999."""
     if weights[2] <= MOST_UNIFORM:
         return weights
     return np.array([weights[0], 1 - MOST_UNIFORM - weights[0], MOST_UNIFORM])
@@ -87,12 +82,13 @@ def _deciding(weights: FloatArray) -> FloatArray:
 
 def _quadratic(rows: CalibrationSet, temperature: float) -> tuple[FloatArray, FloatArray]:
     """A and b of the Brier score wᵀAw − 2bᵀw + 1, block by block."""
-    gram, linear = np.zeros((3, 3)), np.zeros(3)
-    n_classes = rows.n_classes
+    gram = np.zeros((3, 3))
+    linear = np.zeros(3)
     for block in row_blocks(*rows.logits.shape):
-        logits, labels, weights = rows.logits[block], rows.labels[block], rows.weights[block]
-        members = [softmax(logits, temperature), softmax(logits), np.full(logits.shape, 1 / n_classes)]
-        own = np.arange(len(labels)), labels
+        logits = rows.logits[block]
+        weights = rows.weights[block]
+        members = [softmax(logits, temperature), softmax(logits), np.full(logits.shape, 1 / rows.n_classes)]
+        own = np.arange(len(logits)), rows.labels[block]
         linear += [weights @ member[own] for member in members]
         gram += [[weights @ (a * b).sum(axis=1) for b in members] for a in members]
     return gram, linear
@@ -100,7 +96,8 @@ def _quadratic(rows: CalibrationSet, temperature: float) -> tuple[FloatArray, Fl
 
 def _simplex_minimum(gram: FloatArray, linear: FloatArray) -> FloatArray:
     """The w ≥ 0 with Σw = 1 that minimises wᵀAw − 2bᵀw: the best of the minima on all faces."""
-    best, best_value = np.array([1.0, 0.0, 0.0]), gram[0, 0] - 2 * linear[0]
+    best = np.array([1.0, 0.0, 0.0])
+    best_value = gram[0, 0] - 2 * linear[0]
     for size in (1, 2, 3):
         for face in map(list, combinations(range(3), size)):
             # stationarity 2Aw − 2b + λ1 = 0 with Σw = 1

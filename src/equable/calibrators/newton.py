@@ -1,17 +1,7 @@
-"""Exact temperatures: losses with their derivatives in log T, and a safeguarded Newton method.
+"""Temperatures of least loss: a safeguarded Newton method in u = log T.
 
-Every loss is a function of the row's temperature T alone. With s = z − max(z), β = 1/T,
-p = softmax(βs), m = E_p[s], v = Var_p[s], a = s − m and true class y:
-
-==========  =======================  ==========================  ====================================
-loss        value                    d/dβ                        d²/dβ²
-==========  =======================  ==========================  ====================================
-``nll``     log Σ exp(βs) − βs_y     m − s_y                     v
-``brier``   Σp² − 2p_y + 1           2Σp²a − 2p_y a_y            Σ(4p²a² − 2p²v) − 2p_y a_y² + 2p_y v
-==========  =======================  ==========================  ====================================
-
-NLL is convex in β, so Newton from anywhere ends at its one minimum. The Brier loss may have
-several local minima in T: it is tabulated on a grid first.
+NLL has one minimum in u, so Newton finds it from any start. The Brier score can have several: a grid over
+all temperatures finds the valley of the least loss first. λ·u² added to the loss is a weak prior at T = 1.
 """
 
 from __future__ import annotations
@@ -19,26 +9,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.calibrators.losses import search_nll
-from equable.calibrators.row_blocks import (
-    KEEP_ELEMENTS,
-    LARGE_ELEMENTS,
-    ShiftedRows,
-    fits_float32,
-    quick_type,
-)
+from equable.calibrators.losses import Loss, brier_curves, loss_terms
+from equable.calibrators.row_blocks import KEEP_ELEMENTS, ShiftedRows
 from equable.errors import ConvergenceWarning
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
-
-Loss = Literal["nll", "brier"]
-LOSSES: tuple[str, ...] = ("nll", "brier")
 
 MIN_TEMPERATURE = 0.05
 MAX_TEMPERATURE = 100.0
@@ -47,11 +28,13 @@ LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 #: λ of λ·(log T)² beside the summed losses of the rows, unless a setting says otherwise.
 PRIOR_STRENGTH = 0.1
 
-# From this many numbers on, a temperature is first sought in float32; of large inputs first on few rows.
-MEDIUM_ELEMENTS = 1 << 14
+# A temperature of many rows is first fitted on about this many of them.
 WARM_START_ROWS = 1024
-# What may be left of log T when a search ends: in the passes that only prepare, and in the last one.
-ROUGH, EXACT, EXACT_FLOAT32 = 1e-3, 1e-9, 1e-7
+# After this many steps that do not shrink, the bound ahead is evaluated.
+LONG_WALK = 8
+GRID_POINTS = 33
+
+Derivatives = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True)
@@ -63,59 +46,8 @@ class Temperature:
     n_iter: int
 
 
-def loss_and_slope(
-    shifted: np.ndarray, labels: IntArray, beta: FloatArray | float, loss: Loss
-) -> tuple[FloatArray, FloatArray]:
-    """Value and first derivative in u = log T of the loss of each row, at β = 1/T; `loss_terms` without v.
-
-    Sums over the classes are taken in the type of `shifted`, all else in float64.
-    """
-    beta = np.broadcast_to(np.asarray(beta, dtype=np.float64), labels.shape)
-    ones = np.ones(shifted.shape[1], dtype=shifted.dtype)
-    e = shifted * beta[:, None].astype(shifted.dtype, copy=False)
-    np.exp(e, out=e)
-    total = (e @ ones).astype(np.float64, copy=False)
-    mean = np.einsum("ij,ij->i", e, shifted) / total
-    own = shifted[np.arange(len(labels)), labels].astype(np.float64, copy=False)
-    if loss == "nll":
-        return np.log(total) - beta * own, beta * (own - mean)
-    p_own = np.exp(beta * own) / total
-    np.square(e, out=e)
-    q0, q1 = e @ ones / total**2, np.einsum("ij,ij->i", e, shifted) / total**2
-    slope = 2 * (q1 - mean * q0) - 2 * p_own * (own - mean)
-    return q0 - 2 * p_own + 1, -beta * slope
-
-
-def loss_terms(
-    shifted: FloatArray, labels: IntArray, beta: FloatArray | float, loss: Loss
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Value, first and second derivative in u = log T of the loss of each row, at β = 1/T."""
-    beta = np.broadcast_to(np.asarray(beta, dtype=np.float64), labels.shape)
-    e = shifted * beta[:, None]
-    np.exp(e, out=e)
-    total = e.sum(axis=1)
-    mean = np.einsum("ij,ij->i", e, shifted) / total
-    variance = np.maximum(np.einsum("ij,ij,ij->i", e, shifted, shifted) / total - mean**2, 0.0)
-    own = shifted[np.arange(len(labels)), labels]
-    if loss == "nll":
-        value, slope, curvature = np.log(total) - beta * own, mean - own, variance
-    else:
-        p_own, a_own = np.exp(beta * own) / total, own - mean
-        e /= total[:, None]
-        np.square(e, out=e)
-        q0 = e.sum(axis=1)
-        q1 = np.einsum("ij,ij->i", e, shifted)
-        q2 = np.einsum("ij,ij,ij->i", e, shifted, shifted)
-        a1, a2 = q1 - mean * q0, q2 - 2 * mean * q1 + mean**2 * q0
-        value = q0 - 2 * p_own + 1
-        slope = 2 * a1 - 2 * p_own * a_own
-        curvature = 4 * a2 - 2 * q0 * variance - 2 * p_own * a_own**2 + 2 * p_own * variance
-    # u = −log β:  d/du = −β d/dβ,  d²/du² = β² d²/dβ² + β d/dβ
-    return value, -beta * slope, beta**2 * curvature + beta * slope
-
-
 def newton(
-    derivatives: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    derivatives: Derivatives,
     start: FloatArray,
     low: FloatArray,
     high: FloatArray,
@@ -123,18 +55,19 @@ def newton(
     last_step: float = 1e-6,
     max_iter: int = 60,
 ) -> tuple[FloatArray, bool, int]:
-    """Minimise many one-dimensional functions at once inside [low, high].
+    """Minimise M one-dimensional functions at once, each inside its [low, high].
 
-    `derivatives` maps the (M,) points to slopes and curvatures. A bracket is kept for each
-    function: a step that leaves it, or a curvature that is not positive, is replaced by the
-    bracket's middle. An end of [low, high] not yet tried is tried itself, so a minimum at a
-    bound is found at once. A step below `last_step` is the last: it leaves an error of about its
-    square. Returns points, whether all converged, number of evaluations.
+    `derivatives` maps the (M,) points to slopes and curvatures. The sign of the slope tells on which side of
+    the point the minimum lies, which narrows [low, high]. A Newton step that leaves this bracket is replaced
+    by the bracket's middle, or by the bound itself where it has not been evaluated yet. The error of a
+    Newton step is of the order of its square: a step below `last_step` is the last.
+    Returns the points, whether all converged, and the number of evaluations.
     """
     point, low, high = start.copy(), low.copy(), high.copy()
     low_tried = np.zeros(len(point), dtype=bool)
     high_tried = low_tried.copy()
     done = low_tried.copy()
+    last = np.zeros(len(point))
     for n_iter in range(1, max_iter + 1):
         slope, curvature = derivatives(point)
         outward = ((slope > 0) & (point <= low)) | ((slope < 0) & (point >= high))
@@ -142,14 +75,20 @@ def newton(
         high_tried |= slope > 0
         low = np.where(slope < 0, point, low)
         high = np.where(slope > 0, point, high)
-        # where the curvature is not positive, walk downhill by one e-fold instead
-        step = np.where(curvature > 0, -slope / np.where(curvature > 0, curvature, 1.0), -np.sign(slope))
+        # without positive curvature: one e-fold downhill
+        convex = curvature > 0
+        step = np.where(convex, -slope / np.where(convex, curvature, 1.0), -np.sign(slope))
         proposal = point + np.clip(step, -2.0, 2.0)
+        # where every row is correct the loss falls exponentially and the steps do not shrink
+        walking = (n_iter >= LONG_WALK) & (np.abs(step) > np.abs(last) / 2)
+        below = (proposal <= low) | (walking & (slope > 0) & ~low_tried)
+        above = (proposal >= high) | (walking & (slope < 0) & ~high_tried)
         middle = (low + high) / 2
-        proposal = np.where(proposal <= low, np.where(low_tried, middle, low), proposal)
-        proposal = np.where(proposal >= high, np.where(high_tried, middle, high), proposal)
+        proposal = np.where(below, np.where(low_tried, middle, low), proposal)
+        proposal = np.where(above, np.where(high_tried, middle, high), proposal)
         proposal = np.where((slope == 0) | outward | done, point, proposal)
         done |= np.abs(proposal - point) < last_step
+        last = proposal - point
         point = proposal
         if done.all():
             return point, True, n_iter
@@ -162,93 +101,29 @@ def nll_temperature(
     sample_weight: FloatArray | None = None,
     prior_strength: float = 0.0,
 ) -> Temperature:
-    """The temperature of least Σ NLL + prior_strength·(log T)², by the series of the slope in β.
-
-    Weights have mean 1 in that sum, so `prior_strength` counts rows.
-
-    All but the smallest inputs take the first passes in float32 where it can hold them: its exponential
-    is several times faster. Large ones begin at the optimum of a few rows. The last pass, and so the
-    result, is in float64; only large inputs that are themselves no more precise than float32 end in it,
-    with an error in log T of about 1e-7.
+    """The temperature of least Σ NLL + prior_strength·(log T)²; weights count relative to their mean.
 
     Examples
     --------
     >>> import numpy as np
-    >>> logits = np.log([[0.8, 0.2]] * 5) * 3           # three times too sure
+    >>> logits = np.log([[0.8, 0.2]] * 5) * 3           # overconfident by a factor of 3
     >>> round(nll_temperature(logits, np.array([0, 0, 0, 0, 1])).temperature, 6)
     3.0
     """
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
-    passes: list[tuple[type[np.floating[Any]], float]] = [(np.float64, EXACT)]
-    if quick_type(logits) is np.float32:
-        passes = [(np.float32, EXACT_FLOAT32)]
-    elif logits.size >= MEDIUM_ELEMENTS and fits_float32(logits):
-        passes = [(np.float32, ROUGH), (np.float64, EXACT)]
-    u, n_iter, converged = 0.0, 0, True
-    part = slice(None, None, len(labels) // WARM_START_ROWS or 1)
-    if logits.size >= LARGE_ELEMENTS and part.step >= 4 and weights[part].any():
-        few = logits[part], labels[part], _relative(weights[part], 0)
-        u, _, n_iter = search_nll(*few, u, passes[0][0], ROUGH, LOG_BOUNDS, prior)
-    for dtype, tolerance in passes:
-        u, converged, n = search_nll(logits, labels, weights, u, dtype, tolerance, LOG_BOUNDS, prior)
-        n_iter += n
-    return Temperature(within_bounds(u), converged, n_iter)
-
-
-def lbfgs(
-    objective: Callable[..., tuple[float, FloatArray]],
-    start: FloatArray,
-    bounds: Sequence[tuple[float, float]] | None = None,
-    args: tuple[Any, ...] = (),
-    **options: Any,
-) -> OptimizeResult:
-    """Minimise a function that returns value and gradient, by scipy's L-BFGS-B."""
-    # Half a second, which one temperature should not cost.
-    from scipy.optimize import minimize
-
-    search: Any = minimize  # the stubs know no objective that has arguments of its own
-    result: OptimizeResult = search(
-        objective, start, args=args, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
-    return result
-
-
-def within_bounds(log_temperature: float) -> float:
-    """T itself, and at a bound just that: exp(log 100) is a little more than 100."""
-    for log_bound, bound in zip(LOG_BOUNDS, (MIN_TEMPERATURE, MAX_TEMPERATURE), strict=True):
-        if log_temperature == log_bound:
-            return bound
-    return float(np.exp(log_temperature))
-
-
-def temperature_grid(n_points: int) -> FloatArray:
-    """A log grid over all temperatures of the package."""
-    return np.clip(np.exp(np.linspace(*LOG_BOUNDS, n_points)), MIN_TEMPERATURE, MAX_TEMPERATURE)
-
-
-def brier_curves(
-    logits: np.ndarray,
-    labels: IntArray,
-    weights: FloatArray,
-    grid: FloatArray,
-    owner: IntArray,
-    n_owners: int,
-) -> FloatArray:
-    """Σ w_i Brier_i(T) of each owner's rows at each grid temperature, (owners, G); `quick_type` will do."""
-    curves = np.zeros((n_owners, len(grid)))
-    dtype = quick_type(logits)
-    for block, shifted in ShiftedRows(logits, dtype):
-        own = shifted[np.arange(len(shifted)), labels[block]].astype(np.float64, copy=False)
-        e = np.empty_like(shifted)
-        ones = np.ones(shifted.shape[1], dtype)
-        for g, temperature in enumerate(grid):
-            np.multiply(shifted, dtype(1 / temperature), out=e)
-            np.exp(e, out=e)
-            total = (e @ ones).astype(np.float64, copy=False)
-            value = np.einsum("ij,ij->i", e, e) / total**2 - 2 * np.exp(own / temperature) / total + 1
-            curves[:, g] += np.bincount(owner[block], weights[block] * value, minlength=n_owners)
-    return curves
+    start = 0.0
+    passes = 0
+    part = slice(None, None, max(1, len(labels) // WARM_START_ROWS))
+    if part.step >= 4 and weights[part].any():
+        derivatives = _mean_derivatives(logits[part], labels[part], _relative(weights[part], 0), "nll", prior)
+        start, _, passes = _newton_1d(derivatives, start, *LOG_BOUNDS)
+    derivatives = _mean_derivatives(logits, labels, weights, "nll", prior)
+    u, converged, n_iter = _newton_1d(derivatives, start, *LOG_BOUNDS)
+    # exp(−z) underflows where all rows are correct by a wide margin: the least loss is at the lower bound
+    if n_iter == 1 and not np.any(derivatives(np.array([u]))) and _any_correct(logits, labels, weights):
+        u = LOG_BOUNDS[0]
+    return Temperature(within_bounds(u), converged, passes + n_iter)
 
 
 def brier_temperature(
@@ -260,58 +135,51 @@ def brier_temperature(
     """The temperature of least Σ Brier + prior_strength·(log T)²: the best cell of a grid, then Newton."""
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
-    grid = temperature_grid(33)
-    # the grid only has to find the right valley: for large inputs a part of the rows shows it
+    grid = temperature_grid(GRID_POINTS)
+    # the grid only has to find the right valley: a part of the rows of a large input suffices
     part = slice(None, None, max(1, logits.size // KEEP_ELEMENTS))
     if not weights[part].any():
         part = slice(None)
     curve = brier_curves(logits[part], labels[part], weights[part], grid, np.zeros_like(labels[part]), 1)[0]
     u = np.log(grid)
     best = int(np.argmin(curve / weights[part].sum() + prior * u**2))
-    low, high = u[max(best - 1, 0)], u[min(best + 1, len(u) - 1)]
-    rows = ShiftedRows(logits)
-
-    def derivatives(point: FloatArray) -> tuple[FloatArray, FloatArray]:
-        beta = np.exp(-point[0])
-        slope, curvature = 2 * prior * float(point[0]), 2 * prior
-        for block, shifted in rows:
-            _, first, second = loss_terms(shifted, labels[block], beta, "brier")
-            slope += float(weights[block] @ first)
-            curvature += float(weights[block] @ second)
-        return np.array([slope]), np.array([curvature])
-
-    point, converged, n_iter = newton(derivatives, np.array([u[best]]), np.array([low]), np.array([high]))
-    return Temperature(within_bounds(point[0]), converged, len(grid) + n_iter)
+    low = u[max(best - 1, 0)]
+    high = u[min(best + 1, len(u) - 1)]
+    derivatives = _mean_derivatives(logits, labels, weights, "brier", prior)
+    point, converged, n_iter = _newton_1d(derivatives, u[best], low, high)
+    return Temperature(within_bounds(point), converged, len(grid) + n_iter)
 
 
 SOLVERS: dict[str, Callable[..., Temperature]] = {"nll": nll_temperature, "brier": brier_temperature}
 
 
-def is_at_bound(temperature: float) -> bool:
-    """Whether a temperature is, but for rounding, one of the ends of the package's range."""
-    low, high = MIN_TEMPERATURE * (1 + 1e-9), MAX_TEMPERATURE * (1 - 1e-9)
-    return not low < temperature < high
+def _mean_derivatives(
+    logits: np.ndarray, labels: IntArray, weights: FloatArray, loss: Loss, prior: float
+) -> Derivatives:
+    """Slope and curvature in u of Σ w_i loss_i + prior·u², as a function of u (1,)."""
+    rows = ShiftedRows(logits)
+
+    def derivatives(point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        slope = 2.0 * prior * point
+        curvature = np.full(1, 2.0 * prior)
+        for block, shifted in rows:
+            _, first, second = loss_terms(shifted, labels[block], np.exp(-point[0]), loss)
+            slope += weights[block] @ first
+            curvature += weights[block] @ second
+        return slope, curvature
+
+    return derivatives
 
 
-def warn_if_bound(temperature: float, what: str) -> None:
-    """Say in words that nothing in the data held a temperature back."""
-    if not is_at_bound(temperature):
-        return
-    if temperature < 1:
-        warnings.warn(
-            f"{what} ended at its lower bound {MIN_TEMPERATURE}: every row that could hold it is "
-            "classified correctly, so the data ask for ever more confidence; or the logits are so large, "
-            "thousands and more, that no temperature moves their probabilities",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-    else:
-        warnings.warn(
-            f"{what} ended at its upper bound {MAX_TEMPERATURE}: on these rows the logits are no better "
-            "than a uniform guess; or they are hundreds of times too large, as in another unit",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+def _newton_1d(derivatives: Derivatives, start: float, low: float, high: float) -> tuple[float, bool, int]:
+    point, converged, n_iter = newton(derivatives, np.array([start]), np.array([low]), np.array([high]))
+    return float(point[0]), converged, n_iter
+
+
+def _any_correct(logits: np.ndarray, labels: IntArray, weights: FloatArray) -> bool:
+    """Whether some row with weight prefers its true class to another."""
+    own = logits[np.arange(len(labels)), labels]
+    return bool(np.any((own > logits.min(axis=1)) & (weights > 0)))
 
 
 def _relative(sample_weight: FloatArray | None, n_rows: int) -> FloatArray:
@@ -320,3 +188,57 @@ def _relative(sample_weight: FloatArray | None, n_rows: int) -> FloatArray:
         return np.full(n_rows, 1 / n_rows)
     relative: FloatArray = sample_weight / sample_weight.sum()
     return relative
+
+
+def lbfgs(
+    objective: Callable[..., tuple[float, FloatArray]],
+    start: FloatArray,
+    bounds: Sequence[tuple[float, float]] | None = None,
+    args: tuple[Any, ...] = (),
+    **options: Any,
+) -> OptimizeResult:
+    """Minimise a function that returns value and gradient, by scipy's L-BFGS-B."""
+    from scipy.optimize import minimize  # takes half a second to import
+
+    search: Any = minimize  # the stubs allow no arguments of the objective
+    result: OptimizeResult = search(
+        objective, start, args=args, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
+    return result
+
+
+def temperature_grid(n_points: int) -> FloatArray:
+    """Temperatures from 0.05 to 100, evenly spaced in log T."""
+    return np.clip(np.exp(np.linspace(*LOG_BOUNDS, n_points)), MIN_TEMPERATURE, MAX_TEMPERATURE)
+
+
+def within_bounds(log_temperature: float) -> float:
+    """exp(u), and exactly the bound at a bound: exp(log 100) is a little more than 100."""
+    for log_bound, bound in zip(LOG_BOUNDS, (MIN_TEMPERATURE, MAX_TEMPERATURE), strict=True):
+        if log_temperature == log_bound:
+            return bound
+    return float(np.exp(log_temperature))
+
+
+def is_at_bound(temperature: float) -> bool:
+    """Whether a temperature is, up to rounding, an end of the package's range."""
+    low = MIN_TEMPERATURE * (1 + 1e-9)
+    high = MAX_TEMPERATURE * (1 - 1e-9)
+    return not low < temperature < high
+
+
+def warn_if_bound(temperature: float, what: str) -> None:
+    """Warn where a temperature is an end of the range: the data do not determine it."""
+    if not is_at_bound(temperature):
+        return
+    if temperature < 1:
+        reason = (
+            f"lower bound {MIN_TEMPERATURE}: every row that could raise it is classified correctly, or the "
+            "logits are so large (thousands) that no temperature changes their probabilities"
+        )
+    else:
+        reason = (
+            f"upper bound {MAX_TEMPERATURE}: on these rows the logits are no better than a uniform guess, or "
+            "hundreds of times too large, as in another unit"
+        )
+    warnings.warn(f"{what} ended at its {reason}", ConvergenceWarning, stacklevel=4)

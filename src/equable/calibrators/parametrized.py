@@ -9,12 +9,12 @@ import numpy as np
 
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
+from equable.calibrators.losses import loss_terms
 from equable.calibrators.newton import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
     brier_temperature,
     lbfgs,
-    loss_and_slope,
     warn_if_bound,
 )
 from equable.calibrators.row_blocks import ShiftedRows
@@ -29,8 +29,8 @@ Layers = list[tuple[FloatArray, FloatArray]]
 class ParametrizedTemperatureScaling(Calibrator):
     """softmax(z / T(z)), where `T = |MLP(largest logits, sorted)|` with ReLU layers, fitted by Brier.
 
-    The fit uses the whole calibration set at once (L-BFGS, hand-written gradient) and starts from
-    the best single temperature, so it never ends above temperature scaling with the same loss.
+    L-BFGS on the whole calibration set, from the best single temperature: the loss is never above that of
+    temperature scaling.
 
     Parameters
     ----------
@@ -59,11 +59,7 @@ class ParametrizedTemperatureScaling(Calibrator):
     (300,)
     """
 
-    FITTED: ClassVar = {"parameters_": "P", "n_inputs_": "int", "converged_": "bool", "n_iter_": "int"}
-    parameters_: FloatArray
-    n_inputs_: int
-    converged_: bool
-    n_iter_: int
+    FITTED: ClassVar = {"parameters_": ("P",), "n_inputs_": (), "converged_": (), "n_iter_": ()}
 
     def __init__(self, top_k: int = 10, hidden: tuple[int, ...] = (5, 5), random_state: int = 0) -> None:
         self.top_k = top_k
@@ -80,28 +76,30 @@ class ParametrizedTemperatureScaling(Calibrator):
 
     def _check_fitted(self) -> None:
         widths = [self.n_inputs_, *self.hidden, 1]
-        if not 1 <= self.n_inputs_ <= self.n_classes_ or len(self.parameters_) != len(_initial(widths, 1.0)):
+        n_parameters = sum(n_in * n_out + n_out for n_in, n_out in itertools.pairwise(widths))
+        if not 1 <= self.n_inputs_ <= self.n_classes_ or len(self.parameters_) != n_parameters:
             raise InputError(f"parameters_ must be those of a network with widths {widths}")
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        # one layout in memory: sums then round alike, and the fit is not convex
+        # one memory layout: the fit is not convex, and its sums depend on the layout by rounding
         logits = np.ascontiguousarray(rows.logits)
         inputs = _largest_logits(logits, min(int(self.top_k), rows.n_classes))
         widths = [inputs.shape[1], *self.hidden, 1]
-        centre, scale = inputs.mean(axis=0), inputs.std(axis=0)
-        # a column that is constant but for rounding has no scale: divided by it, parameters would be huge
+        centre = inputs.mean(axis=0)
+        scale = inputs.std(axis=0)
+        # a column that is constant up to rounding is not scaled
         scale = np.where(scale > 1e-9 * np.abs(inputs).max(axis=0), scale, 1.0)
-        shifted, standard = ShiftedRows(logits), (inputs - centre) / scale
+        shifted = ShiftedRows(logits)
+        standard = (inputs - centre) / scale
         relative = rows.weights / len(rows.weights)
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
             return _brier_and_gradient(parameters, widths, shifted, standard, rows, relative)
 
-        start = _initial(widths, brier_temperature(logits, rows.labels, rows.weights).temperature)
-        rng = np.random.default_rng(self.random_state)
-        start[: -(widths[-2] + 1)] = _hidden_weights(widths, rng)
+        temperature = brier_temperature(logits, rows.labels, rows.weights).temperature
+        start = _initial(widths, temperature, np.random.default_rng(self.random_state))
         result = lbfgs(objective, start, maxiter=500, maxfun=700, ftol=1e-10, gtol=1e-7)
-        found = _temperature_of(_forward(_layers(result.x, widths), standard)[-1][:, 0])
+        found = _temperature_of(_forward(layers_of(result.x, widths), standard)[-1][:, 0])
         if found.min() == found.max():
             warn_if_bound(float(found[0]), "the temperature of every row")
         return {
@@ -112,7 +110,7 @@ class ParametrizedTemperatureScaling(Calibrator):
         }
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
-        layers = _layers(self.parameters_, [self.n_inputs_, *self.hidden, 1])
+        layers = layers_of(self.parameters_, [self.n_inputs_, *self.hidden, 1])
         temperatures = np.empty(len(rows))
         for block in row_blocks(*rows.logits.shape):
             output = _forward(layers, _largest_logits(rows.logits[block], self.n_inputs_))[-1][:, 0]
@@ -131,7 +129,7 @@ def _temperature_of(output: FloatArray) -> FloatArray:
     return np.clip(np.abs(output), MIN_TEMPERATURE, MAX_TEMPERATURE)
 
 
-def _layers(parameters: FloatArray, widths: list[int]) -> Layers:
+def layers_of(parameters: FloatArray, widths: list[int]) -> Layers:
     """Views of the flat vector as (weights (in, out), bias (out,)) for each layer."""
     layers: Layers = []
     position = 0
@@ -161,13 +159,14 @@ def _brier_and_gradient(
     relative: FloatArray,
 ) -> tuple[float, FloatArray]:
     """Mean Brier score and its gradient in all parameters, by back-propagation."""
-    layers = _layers(parameters, widths)
+    layers = layers_of(parameters, widths)
     activations = _forward(layers, inputs)
     output = activations[-1][:, 0]
     temperatures = _temperature_of(output)
-    loss, slope = 0.0, np.empty(len(output))
+    loss = 0.0
+    slope = np.empty(len(output))
     for block, logits in shifted:
-        value, first = loss_and_slope(logits, rows.labels[block], 1 / temperatures[block], "brier")
+        value, first, _ = loss_terms(logits, rows.labels[block], 1 / temperatures[block], "brier")
         loss += float(relative[block] @ value)
         slope[block] = relative[block] * first
     # d/d(output) = d/d(log T) · (1/T) · sign(output), and 0 where T is clipped
@@ -180,28 +179,22 @@ def _brier_and_gradient(
     return loss, np.concatenate(gradients)
 
 
-def _initial(widths: list[int], temperature: float) -> FloatArray:
-    """All zero but the last bias: a network that gives one temperature to all rows."""
-    n_parameters = sum(n_in * n_out + n_out for n_in, n_out in itertools.pairwise(widths))
-    start = np.zeros(n_parameters)
-    start[-1] = temperature
-    return start
-
-
-def _hidden_weights(widths: list[int], rng: np.random.Generator) -> FloatArray:
-    """He-initialised weights and zero biases of the hidden layers, flat."""
+def _initial(widths: list[int], temperature: float, rng: np.random.Generator) -> FloatArray:
+    """He-initialised hidden layers and a last layer that gives every row the same temperature, flat."""
     parts: list[FloatArray] = []
-    for n_in, n_out in itertools.pairwise(widths[:-1]):
+    for n_in, n_out in itertools.pairwise(widths):
         parts += [rng.normal(scale=np.sqrt(2 / n_in), size=n_in * n_out), np.zeros(n_out)]
-    return np.concatenate(parts) if parts else np.empty(0)
+    parts[-2][:] = 0.0
+    parts[-1][:] = temperature
+    return np.concatenate(parts)
 
 
 def _unstandardised(
     parameters: FloatArray, widths: list[int], centre: FloatArray, scale: FloatArray
 ) -> FloatArray:
-    """Fold (x − centre)/scale into the first layer: the fit is better conditioned, the network the same."""
+    """The same network for raw inputs: (x − centre)/scale becomes part of the first layer."""
     raw = parameters.copy()
-    weights, bias = _layers(raw, widths)[0]
+    weights, bias = layers_of(raw, widths)[0]
     weights /= scale[:, None]
     bias -= centre @ weights
     return raw

@@ -13,9 +13,9 @@ from equable.arrays import FloatArray, IntArray, row_blocks
 
 Metric = Literal["cosine", "euclidean"]
 METRICS: tuple[str, ...] = ("cosine", "euclidean")
-#: Differences this small, relative to the numbers they are of, are rounding.
+#: Relative differences below this are rounding.
 ROUNDING = 1e-12
-#: Of any batch one class is retained, however small the coverage.
+#: At least one class is retained, however small the coverage.
 LEAST_NEEDED = 1e-12
 
 
@@ -34,9 +34,8 @@ def class_prototypes(
     means = np.empty((len(classes), features.shape[1]))
     for row, label in enumerate(classes):
         mine = labels == label
-        means[row] = np.average(
-            features[mine].astype(np.float64), axis=0, weights=None if weights is None else weights[mine]
-        )
+        own = None if weights is None else weights[mine]
+        means[row] = np.average(features[mine].astype(np.float64), axis=0, weights=own)
     return means
 
 
@@ -45,9 +44,10 @@ def pairwise_distances(left: np.ndarray, right: np.ndarray, metric: Metric = "co
 
     A zero vector has no direction: its cosine distance to anything is 1.
     """
-    a, b = left.astype(np.float64), right.astype(np.float64)
+    a = left.astype(np.float64)
+    b = right.astype(np.float64)
     if metric == "cosine":
-        return np.clip(1.0 - _unit_rows(a) @ _unit_rows(b).T, 0.0, 2.0)
+        return np.clip(1.0 - unit_rows(a) @ unit_rows(b).T, 0.0, 2.0)
     squares = (a**2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)
     distances: FloatArray = np.sqrt(np.maximum(squares, 0.0))
     return distances
@@ -62,13 +62,11 @@ def distances_to_current(points: np.ndarray, current: np.ndarray, metric: Metric
 
 
 def distance_range(distances: FloatArray, points: np.ndarray, metric: Metric) -> tuple[float, float]:
-    """Least and largest of the distances of `points`; the least twice where they differ by rounding alone.
-
-    A Euclidean distance is the root of a difference of squared lengths, a cosine one of 1.
-    """
-    low, high = float(distances.min()), float(distances.max())
+    """Least and largest of the distances of `points`; twice the least where they differ by rounding only."""
+    low = float(distances.min())
+    high = float(distances.max())
     noise = ROUNDING
-    if metric == "euclidean":
+    if metric == "euclidean":  # the root of a difference of squared lengths
         noise = np.sqrt(1e-14) * float(np.linalg.norm(points.astype(np.float64), axis=1).max())
     return low, high if high - low > noise else low
 
@@ -93,24 +91,24 @@ def min_max(values: FloatArray, low: float | None = None, high: float | None = N
 def nearest_prototypes(features: np.ndarray, prototypes: FloatArray, metric: Metric = "cosine") -> IntArray:
     """Index of the nearest prototype of each row, lower index on ties, (N,).
 
-    Distances that differ by rounding alone are ties: which of them is the least depends on the other rows.
+    Distances that differ by rounding only are ties; otherwise the result would depend on the other rows.
     """
     nearest = np.empty(len(features), dtype=np.int64)
     for block in row_blocks(len(features), max(features.shape[1], len(prototypes)), elements=1 << 20):
         distances = pairwise_distances(features[block], prototypes, metric)
         slack = ROUNDING
-        if metric == "euclidean":  # whose squares are differences of squared lengths
+        if metric == "euclidean":
             distances **= 2
-            lengths = [(part.astype(np.float64) ** 2).sum(axis=1) for part in (features[block], prototypes)]
-            slack = ROUNDING * (lengths[0][:, None] + lengths[1].max())
+            row_squares = (features[block].astype(np.float64) ** 2).sum(axis=1, keepdims=True)
+            slack = ROUNDING * (row_squares + (prototypes**2).sum(axis=1).max())
         nearest[block] = (distances <= distances.min(axis=1, keepdims=True) + slack).argmax(axis=1)
     return nearest
 
 
 def retained_classes(counts: IntArray, coverage: float) -> np.ndarray:
-    """The shortest most-frequent prefix of classes that covers at least `coverage` of each row's counts.
+    """The fewest most frequent classes that cover at least `coverage` of each batch, as a (G, K) mask.
 
-    Ties go to the lower class. (G, K) counts give a (G, K) mask.
+    `counts` (G, K) are the rows of each batch and class; the lower class goes first on ties.
 
     Examples
     --------
@@ -120,16 +118,18 @@ def retained_classes(counts: IntArray, coverage: float) -> np.ndarray:
            [ True, False, False, False]])
     """
     order = np.argsort(-counts, axis=1, kind="stable")
-    covered = np.cumsum(np.take_along_axis(counts, order, axis=1), axis=1)
-    # a class is kept while the classes before it fall short; 1e-9 forgives 0.6·5 ≠ 3 in binary
-    before = covered - np.take_along_axis(counts, order, axis=1)
+    ranked = np.take_along_axis(counts, order, axis=1)
+    covered = np.cumsum(ranked, axis=1)
+    # a class is retained while the classes before it cover too little; 0.6·5 ≠ 3 in binary, hence 1e-9
+    before = covered - ranked
     needed = np.maximum(coverage * covered[:, -1:] - 1e-9, LEAST_NEEDED)
     kept = np.zeros(counts.shape, dtype=bool)
     np.put_along_axis(kept, order, before < needed, axis=1)
     return kept
 
 
-def _unit_rows(matrix: FloatArray) -> FloatArray:
+def unit_rows(matrix: FloatArray) -> FloatArray:
+    """Rows of length 1; zero rows stay zero."""
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     unit: FloatArray = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
     return unit

@@ -1,7 +1,7 @@
 """Calibrators as files: safetensors with JSON metadata, a schema version and a digest. No pickle.
 
-Arrays are tensors; settings, scalars and the class's name are JSON in the header. The digest covers
-both, so a changed byte is noticed; it guards against damage, not against a forger.
+Arrays are tensors; settings, numbers and the class name are JSON in the header. The digest covers both: it
+detects damage, not forgery.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from equable.calibrators.base import SCALARS, Calibrator, axis_lengths
+from equable.calibrators.base import Calibrator
+from equable.calibrators.validation import checked_attributes
 from equable.errors import FileFormatError, InputError, NotFittedError
 from equable.files import write_bytes
 
@@ -24,36 +25,32 @@ EXTRA = "extra."
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted calibrator; the target is replaced only when the new file is whole."""
+    """Write a fitted calibrator, atomically."""
     save_with_extras(calibrator, path, {})
 
 
 def save_with_extras(
     calibrator: Calibrator, path: str | os.PathLike[str], extras: dict[str, np.ndarray]
 ) -> None:
-    """The same with arrays of another owner beside it, such as a stream's window."""
+    """Write a fitted calibrator and further arrays, such as the window of a stream."""
     from safetensors.numpy import save as to_bytes
 
     if not calibrator.__sklearn_is_fitted__():
         raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it is saved")
     scalars: dict[str, Any] = {"n_classes_": calibrator.n_classes_}
     tensors = {f"{EXTRA}{name}": np.ascontiguousarray(value) for name, value in extras.items()}
-    for name, kind in calibrator.FITTED.items():
-        value = getattr(calibrator, name, None)
-        if value is None:
-            raise InputError(f"{type(calibrator).__name__} must have learnt {name}, as its FITTED says")
-        if kind in SCALARS:
-            scalars[name] = SCALARS[kind](value)
-        else:
-            tensors[name] = np.ascontiguousarray(value, dtype=np.float64)
+    learnt = {name: getattr(calibrator, name, None) for name in calibrator.FITTED}
+    where = type(calibrator).__name__
+    for name, value in checked_attributes(where, calibrator.FITTED, learnt, calibrator.n_classes_).items():
+        (tensors if calibrator.FITTED[name] else scalars)[name] = value
     header = {"class": _registered_name(calibrator), "settings": calibrator.get_params(), "scalars": scalars}
-    body = json.dumps(header, sort_keys=True, default=_plain_number)
+    body = json.dumps(header, sort_keys=True, default=plain_number)
     metadata = {"format": FORMAT, "schema": str(SCHEMA), "calibrator": body, "sha256": _digest(body, tensors)}
     write_bytes(path, _in_order(to_bytes(tensors, metadata=metadata)))
 
 
 def _in_order(content: bytes) -> bytes:
-    """The same safetensors file with a sorted header: the library writes it in an order of chance."""
+    """The same safetensors file with a sorted header; the library's own order is random."""
     length = int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)  # tensors begin at multiples of eight
@@ -101,7 +98,7 @@ def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str
 def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     from safetensors import SafetensorError, safe_open
 
-    path.open("rb").close()  # a folder, no permission: the system's own error, which the library would hide
+    path.open("rb").close()  # raises the system's error for a folder or a missing permission
     try:
         with safe_open(path, framework="np") as file:
             return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -112,7 +109,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
 
 
 def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrator:
-    """Build the calibrator and check that it holds what its class says it learns."""
+    """Build the calibrator and check its settings and learnt attributes."""
     from equable.calibrators import CALIBRATORS
 
     name = header["class"]
@@ -121,49 +118,37 @@ def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrat
             f"calibrator must be one of {sorted(CALIBRATORS)}; got {name!r}. A class of your own must be in "
             "equable.CALIBRATORS under that name before it is loaded"
         )
-    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in header["settings"].items()}
-    calibrator = CALIBRATORS[name](**settings)
+    calibrator = CALIBRATORS[name](**{key: _setting(value) for key, value in header["settings"].items()})
     calibrator._check_settings()
-    scalars = header["scalars"]
-    learnt: dict[str, Any] = {"n_classes_": _checked_scalar("n_classes_", scalars["n_classes_"], "int")}
-    if learnt["n_classes_"] < 2:
-        raise FileFormatError(f"n_classes_ must be at least 2; got {learnt['n_classes_']}")
-    unknown = {name for name in tensors if not name.startswith(EXTRA)} - set(calibrator.FITTED)
-    if unknown:
-        raise FileFormatError(f"tensors must be those of {name!r}; got {sorted(unknown)} beside them")
-    axes: dict[str, int] = {"K": learnt["n_classes_"]}
-    for attribute, kind in calibrator.FITTED.items():
-        if kind in SCALARS:
-            learnt[attribute] = _checked_scalar(attribute, scalars[attribute], kind)
-        else:
-            learnt[attribute] = _checked_tensor(attribute, tensors[attribute], kind, axes)
-    calibrator.__dict__.update(learnt)
+    scalars = dict(header["scalars"])
+    n_classes = scalars.pop("n_classes_")
+    if type(n_classes) is not int or n_classes < 2:
+        raise FileFormatError(f"n_classes_ must be a whole number ≥ 2; got {n_classes!r}")
+    stored = {**scalars, **{key: value for key, value in tensors.items() if not key.startswith(EXTRA)}}
+    learnt = checked_attributes(name, calibrator.FITTED, stored, n_classes)
+    calibrator.__dict__.update(learnt, n_classes_=n_classes)
     calibrator._check_fitted()
     return calibrator
 
 
-def _checked_scalar(name: str, value: Any, kind: str) -> Any:
-    if type(value) is not SCALARS[kind] or value in (float("inf"), float("-inf")) or value != value:
-        raise FileFormatError(f"{name} must be a finite {kind}; got {value!r}")
-    return value
+def _setting(value: Any) -> Any:
+    """A setting as it was given: a list is a tuple, a table an unfitted calibrator."""
+    from equable.calibrators import CALIBRATORS
+
+    if isinstance(value, dict):
+        return CALIBRATORS[value["class"]](**value["settings"])
+    return tuple(value) if isinstance(value, list) else value
 
 
-def _plain_number(value: Any) -> Any:
-    """Settings may be numpy numbers: the file holds plain ones."""
+def plain_number(value: Any) -> Any:
+    """Settings may be numpy numbers or an unfitted calibrator: the file holds plain numbers and tables."""
     if isinstance(value, np.floating):
         return float(value)  # a long double's own item is a long double again
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Calibrator):
+        return {"class": _registered_name(value), "settings": value.get_params()}
     raise InputError(f"settings must be plain numbers or text to be saved; got {value!r}")
-
-
-def _checked_tensor(name: str, tensor: np.ndarray, kind: str, axes: dict[str, int]) -> np.ndarray:
-    expected = axis_lengths(kind, tensor.shape, axes)
-    if tensor.shape != expected or tensor.dtype != np.float64 or not np.isfinite(tensor).all():
-        raise FileFormatError(
-            f"{name} must be finite float64 of shape {expected}; got {tensor.dtype} {tensor.shape}"
-        )
-    return tensor
 
 
 def _registered_name(calibrator: Calibrator) -> str:

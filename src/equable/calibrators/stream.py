@@ -1,4 +1,4 @@
-"""Stream: rows as they arrive in production, each served with the recent past as its batch."""
+"""Stream: rows that arrive one by one, calibrated together with the most recent rows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from equable.outputs import Outputs
 
 
 class Stream:
-    """A fitted calibrator and a window of the last rows, whose class mix the next rows are taken to share.
+    """A fitted calibrator and a window of the last rows, which form a batch with the next rows.
 
-    Methods that set one temperature a batch (DATS, ARC) need a batch; in production rows come one by
-    one. Each `update` calibrates its rows together with the window before them, then moves the window on.
-    Memory is bounded: at most `window` rows are kept, and long updates are served in pieces of that length.
+    Methods with one temperature a batch (DATS, ARC) need a batch; in production rows arrive one by one. Each
+    `update` calibrates its rows together with the window before them and then moves the window on. At most
+    `window` rows are kept, and long updates are processed in pieces of that length.
 
     Parameters
     ----------
@@ -71,11 +71,11 @@ class Stream:
             probabilities = self.calibrator.predict_proba(context.logits, features=context.features)
             result[start : start + len(piece)] = probabilities[-len(piece) :]
             recent = context[-self.window :]
-        self._recent = recent  # only now: a refused update leaves the stream as it was
+        self._recent = recent  # at the end: a failed update changes nothing
         return result
 
     def reset(self) -> None:
-        """Forget the past, for instance when the source of the rows changes."""
+        """Empty the window, for instance when the source of the rows changes."""
         self._recent = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -89,13 +89,14 @@ class Stream:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; the next update gives the same bits as if nothing had happened."""
+        """Read a file of `save`; later updates give the same bits as without the interruption."""
         calibrator, extras = load_with_extras(path)
         if "window_length" not in extras:
             raise FileFormatError(
                 f"{path} must be a saved Stream; it holds a calibrator alone: use equable.load"
             )
-        length, rows = extras["window_length"], extras.get("window_logits")
+        length = extras["window_length"]
+        rows = extras.get("window_logits")
         if length.shape != (1,) or not np.isfinite(length).all():
             raise FileFormatError(f"{path}: window_length must be one finite number; got {length!r:.100}")
         try:
@@ -110,7 +111,7 @@ class Stream:
 
 
 def _rows(value: Any, name: str) -> np.ndarray:
-    """A vector as one row; all rows in float64 and of one layout: pieces are joined, saved and read again."""
+    """Rows as contiguous float64; a vector is one row."""
     array = as_array(value, name)
     return np.atleast_2d(array).astype(np.float64, order="C") if array.dtype.kind in "iubf" else array
 
@@ -118,16 +119,10 @@ def _rows(value: Any, name: str) -> np.ndarray:
 def _join(first: Outputs, second: Outputs) -> Outputs:
     if (first.features is None) != (second.features is None):
         raise InputError("features must be given in every update of a stream or in none")
-    if second.logits.shape[1] != first.logits.shape[1]:
-        raise InputError(
-            f"logits must keep the stream's {first.logits.shape[1]} columns; got {second.logits.shape[1]}"
-        )
-    features = None
-    if first.features is not None and second.features is not None:
-        if second.features.shape[1] != first.features.shape[1]:
-            raise InputError(
-                f"features must keep the stream's {first.features.shape[1]} columns; "
-                f"got {second.features.shape[1]}"
-            )
-        features = np.concatenate([first.features, second.features])
-    return Outputs(np.concatenate([first.logits, second.logits]), features=features)
+    joined = {}
+    for name in ("logits", "features"):
+        old, new = getattr(first, name), getattr(second, name)
+        if old is not None and old.shape[1] != new.shape[1]:
+            raise InputError(f"{name} must keep the stream's {old.shape[1]} columns; got {new.shape[1]}")
+        joined[name] = None if old is None else np.concatenate([old, new])
+    return Outputs(**joined)

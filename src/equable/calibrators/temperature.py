@@ -11,7 +11,8 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.newton import LOSSES, PRIOR_STRENGTH, SOLVERS, Loss, warn_if_bound
+from equable.calibrators.losses import LOSSES, Loss
+from equable.calibrators.newton import PRIOR_STRENGTH, SOLVERS, warn_if_bound
 from equable.calibrators.validation import require_choice, require_number, require_temperatures
 from equable.outputs import Outputs
 
@@ -49,10 +50,7 @@ class TemperatureScaling(Calibrator):
     0.69
     """
 
-    FITTED: ClassVar = {"temperature_": "float", "converged_": "bool", "n_iter_": "int"}
-    temperature_: float
-    converged_: bool
-    n_iter_: int
+    FITTED: ClassVar = {"temperature_": (), "converged_": (), "n_iter_": ()}
 
     def __init__(self, loss: Loss = "nll", prior_strength: float = PRIOR_STRENGTH) -> None:
         self.loss = loss

@@ -1,8 +1,9 @@
-"""Rules for settings and learnt numbers: each names the culprit, the rule and the value."""
+"""Rules for settings and learnt attributes; errors name the culprit, the rule and the value."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -66,3 +67,53 @@ def require_shares(name: str, values: FloatArray) -> None:
     """Raise unless learnt shares are ≥ 0 and sum to 1."""
     if not ((values >= 0).all() and abs(values.sum() - 1) < 1e-9):
         raise InputError(f"{name} must be ≥ 0 and sum to 1; got {values.tolist()}")
+
+
+def checked_attributes(
+    where: str, shapes: Mapping[str, tuple[str | int, ...]], values: Any, n_classes: int
+) -> dict[str, Any]:
+    """What a fit returned or a file holds, as Python numbers and float64 arrays of the given shapes.
+
+    Examples
+    --------
+    >>> checked_attributes("file", {"T_": (), "table_": ("K", 2)}, {"T_": 2.0, "table_": [[1, 2], [3, 4]]}, 2)
+    {'T_': 2.0, 'table_': array([[1., 2.],
+           [3., 4.]])}
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where} must return a dictionary of {sorted(shapes)} (FITTED); got {values!r:.60}")
+    if set(values) != set(shapes):
+        raise InputError(f"{where} must return {sorted(shapes)} (FITTED); got {sorted(map(str, values))}")
+    lengths = {"K": n_classes}
+    return {
+        name: _array(f"{where}: {name}", values[name], tuple(shape), lengths)
+        if len(shape)
+        else _number(f"{where}: {name}", values[name])
+        for name, shape in shapes.items()
+    }
+
+
+def _number(name: str, value: Any) -> float:
+    plain = value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
+    if not isinstance(plain, float | int) or not (isinstance(plain, int) or math.isfinite(plain)):
+        raise InputError(f"{name} must be one finite number; got {value!r:.60}")
+    return plain
+
+
+def _array(name: str, value: Any, shape: tuple[str | int, ...], lengths: dict[str, int]) -> FloatArray:
+    """A float64 array; a letter of the shape is one length throughout, kept in `lengths`."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{name} must be an array of shape {shape}; got {value!r:.60}") from error
+    if array.ndim == len(shape):
+        expected = tuple(
+            axis if isinstance(axis, int) else lengths.setdefault(axis, length)
+            for axis, length in zip(shape, array.shape, strict=True)
+        )
+    if array.ndim != len(shape) or array.shape != expected:
+        known = {axis: lengths[axis] for axis in shape if axis in lengths and isinstance(axis, str)}
+        raise InputError(f"{name} must have the shape {shape} with {known}; got {array.shape}")
+    if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+        raise InputError(f"{name} must be finite real numbers; got {array!r:.60}")
+    return np.ascontiguousarray(array, dtype=np.float64)

@@ -48,7 +48,9 @@ def calibrate(
     method: Annotated[
         str,
         typer.Option(
-            "--method", "-m", help="uncalibrated, ts, rc (ts by another name), ets, pts, dats or arc."
+            "--method",
+            "-m",
+            help="uncalibrated, ts, rc (ts by another name), ets, pts, dats, arc, bias or taskmix.",
         ),
     ],
     current: Annotated[
@@ -71,7 +73,8 @@ def calibrate(
 
     rc is ts fitted on the calibration buffer: the method is the same, the file differs.
     """
-    from equable.deploy.fit_file import fit_file, learnt_numbers, make_calibrator
+    from equable.benchmark.score_method import learnt_numbers
+    from equable.deploy.fit_file import fit_file, make_calibrator
 
     _check_target(out, "-o", outputs, current)
     with _warnings_to_stderr() as messages:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -129,10 +128,3 @@ def _current_rows(calibrator: Calibrator, rows: Outputs, path: PathLike, current
             f"it holds {np.unique(recent.tasks).tolist()}"
         )
     return recent[chosen]
-
-
-def learnt_numbers(calibrator: Calibrator) -> dict[str, Any]:
-    """The numbers, truth values and texts that a calibrator learnt; arrays are left out."""
-    found = {name.rstrip("_"): getattr(calibrator, name) for name in calibrator.FITTED}
-    scalars = {name: value for name, value in found.items() if value is not None and np.ndim(value) == 0}
-    return {name: np.asarray(value).item() for name, value in scalars.items()}

@@ -1,7 +1,7 @@
-"""Avalanche: calibrate after each experience and log what it changes, through Avalanche's own loggers.
+"""Avalanche: calibrate after each experience and log the scores before and after calibration.
 
-`CalibrationPlugin` adapts `equable.integrations.incremental.IncrementalCalibration`, which does the work, to
-the events of an Avalanche strategy.
+`CalibrationPlugin` connects `equable.integrations.incremental.IncrementalCalibration` to the events of an
+Avalanche strategy.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ EXPERIENCE_METRICS = {"ECE_Uncalibrated_Exp": "ece_before", "ECE_Calibrated_Exp"
 
 
 class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
-    """Keeps a calibration buffer, calibrates after each experience, logs both sides at each evaluation.
+    """Keep a calibration buffer, calibrate after each experience and log scores at each evaluation.
 
-    The strategy's model is only read: weights, modes, gradients and torch's generator stay as they were, so
-    that training runs to the same bits with the plug-in and without it.
+    Weights, modes, gradients and torch's generator are not changed: training gives the same bits with and
+    without the plug-in.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
     Attributes
     ----------
     calibration
-        The `IncrementalCalibration` that does the work.
+        The `IncrementalCalibration`.
     comparison
         `TaskComparison` of the last evaluation, None before the first.
 
@@ -70,8 +70,8 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
     ``strategy.eval(stream)`` logs at its end accuracy, NLL and ECE before and after calibration (means over
     the experiences in which classes were learnt), ΔLECE and maxΔECE, and the ECE of each experience.
     Each experience of the stream is one batch with one temperature. Rows of classes not yet learnt are left
-    out. An evaluation in the midst of an experience logs nothing: the calibrator is older than the model.
-    Nor does one before a second class has been learnt: there is nothing to calibrate.
+    out. Nothing is logged by an evaluation during an experience, when the calibrator is older than the model,
+    nor before a second class has been learnt.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
         self._evaluated: list[Any] = []
 
     def before_training_exp(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
-        """Refuse an experience that could not be calibrated before time is spent on it."""
+        """Raise before training where the experience could not be calibrated."""
         self._up_to_date = False
         held_out = set(_targets(self._held_out(strategy)))
         missing = sorted(set(_targets(strategy.experience.dataset)) - held_out)
@@ -114,13 +114,13 @@ class CalibrationPlugin(SupervisedPlugin):  # type: ignore[misc]
         self._evaluated = []
 
     def after_eval_exp(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
-        """Note an experience in which classes learnt so far occur."""
+        """Remember an experience that holds classes learnt so far."""
         dataset = strategy.experience.dataset
         if self._up_to_date and set(_targets(dataset)) & set(self.calibration.classes):
             self._evaluated.append(dataset.eval())
 
     def after_eval(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
-        """Log what calibration changed on the stream."""
+        """Log the scores of the stream before and after calibration."""
         if not self._evaluated:
             return
         self.comparison = self.calibration.evaluate(strategy.model, self._evaluated)
@@ -156,7 +156,7 @@ def stratified_split(percent: float, *, seed: int = 0) -> Callable[[Any], tuple[
 
 
 def _number(experience: Any) -> int:
-    """The place of an experience in its stream, which Avalanche tells loggers alone while it trains."""
+    """The position of an experience in its stream; during training Avalanche gives it to loggers only."""
     return int(experience.logging().current_experience)
 
 
@@ -165,7 +165,7 @@ def _targets(dataset: Any) -> list[int]:
 
 
 def _values(comparison: TaskComparison, stream: str, experiences: list[int]) -> list[tuple[str, float]]:
-    """Names as Avalanche builds them, with their values; `experiences` are those behind the tasks."""
+    """Metric names in Avalanche's form and their values; `experiences[t]` is the experience of task t."""
     place = f"eval_phase/{stream}_stream"
     whole = [(f"{name}/{place}", getattr(comparison, source)) for name, source in STREAM_METRICS.items()]
     return whole + [

@@ -1,7 +1,7 @@
-"""Calibrating a classifier while it learns: what the plug-ins of all frameworks share.
+"""Calibrate a classifier while it learns; the framework plug-ins are adapters of this module.
 
-After each task a share of its validation rows joins the calibration buffer, the model runs once over the
-calibration buffer, and the calibrator is fitted anew. The model is only read.
+After each task a share of its validation rows enters the calibration buffer, the model runs once over the
+calibration buffer, and the calibrator is fitted again. The model is never changed.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class IncrementalCalibration:
         return sorted(self.task_of_class)
 
     def end_task(self, model: nn.Module, validation: Any) -> None:
-        """Take in a finished task and calibrate anew; after an error everything is as before.
+        """Add a finished task and fit the calibrator again; an error changes nothing.
 
         `validation` is a dataset of (x, y) or (x, y, …) rows that were never trained on, not augmented. It
-        stays referenced: its rows in the calibration buffer pass through the model after each later task.
-        As long as only one class has been seen there is nothing to calibrate: its rows wait for the next.
+        is kept: its rows in the calibration buffer pass through the model after each later task. The first
+        fit needs two classes; the rows of a single class are kept until then.
         """
         task = len(self.calibration_buffer)
         if len(self.task_of_class) < 2:
@@ -114,7 +114,8 @@ class IncrementalCalibration:
         current = self.collect(model, validation, task)
         assert current.labels is not None
         kept = self._draw(current.labels, task)
-        earlier = [self.collect(model, part.validation, t, part.rows) for t, part in self._numbered()]
+        parts = enumerate(self.calibration_buffer)
+        earlier = [self.collect(model, part.validation, t, part.rows) for t, part in parts]
         columns = sorted({*self.task_of_class, *current.labels.tolist()})
         self._fit(_joined([*earlier, current[kept]]), current, columns)
         self._keep(validation, kept, current.labels, task)
@@ -126,11 +127,9 @@ class IncrementalCalibration:
         self.task_of_class = {**self.task_of_class, **dict.fromkeys(np.unique(labels).tolist(), task)}
         self.calibration_buffer.append(Kept(validation, rows))
 
-    def _numbered(self) -> list[tuple[int, Kept]]:
-        return list(enumerate(self.calibration_buffer))
-
     def _fit(self, calibration_rows: Outputs, current: Outputs, columns: list[int]) -> None:
-        rows, whole = _restricted(calibration_rows, columns), _restricted(current, columns)
+        rows = _restricted(calibration_rows, columns)
+        whole = _restricted(current, columns)
         self.calibrator.fit(
             rows.logits,
             rows.labels,
@@ -142,7 +141,7 @@ class IncrementalCalibration:
     def collect(
         self, model: nn.Module, dataset: Any, task: int | None = None, rows: IntArray | None = None
     ) -> Outputs:
-        """What the model says about a dataset, or these rows of it; model and generator stay as they were."""
+        """Outputs of the model for a dataset, or these rows of it; model and generator are not changed."""
         with _same_generator():
             outputs = collect(model, _batches(dataset, rows), self.features)
         return outputs if task is None else _with(outputs, tasks=np.full(len(outputs), task))
@@ -161,17 +160,17 @@ class IncrementalCalibration:
         return _restricted(_with(seen, tasks=tasks), self.classes)
 
     def evaluate(self, model: nn.Module, tests: Iterable[Any]) -> TaskComparison:
-        """`compare` on test sets such as those of the tasks: each is one batch, with one temperature."""
+        """`compare` on test sets, such as those of the tasks; each is one batch."""
         self._require_classes()
         found = [self._collect_seen(model, dataset, batch) for batch, dataset in enumerate(tests)]
         parts = [rows for rows in found if rows is not None]
         if not parts:
-            told = "rows of no class seen so far" if found else "none"
-            raise InputError(f"tests must hold at least one dataset with classes seen so far; got {told}")
+            got = "rows of no class seen so far" if found else "none"
+            raise InputError(f"tests must hold at least one dataset with classes seen so far; got {got}")
         return self.compare(_joined(parts))
 
     def _collect_seen(self, model: nn.Module, dataset: Any, batch: int) -> Outputs | None:
-        """Rows of classes seen so far; a head that grows has no column for the labels of the others."""
+        """Rows of classes seen so far; a growing head has no column for the other labels."""
         labels: list[np.ndarray] = []
 
         def inputs() -> Iterator[tuple[Any]]:
@@ -199,8 +198,8 @@ class IncrementalCalibration:
     def compare(self, outputs: Outputs, *, n_bins: int = 10) -> TaskComparison:
         """Test rows before and after calibration, task by task.
 
-        Rows of classes not yet seen are left out. `outputs.groups` names the batches, each of which has
-        one temperature; without it all rows are one batch.
+        Rows of classes not yet seen are left out. `outputs.groups` names the batches; without it all rows
+        are one batch.
         """
         rows = self.restrict(outputs)
         calibrated = self.calibrator.predict_proba(rows.logits, features=rows.features, groups=rows.groups)
@@ -224,7 +223,8 @@ def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> I
     [0, 0, 5, 7]
     """
     require_percent(percent)
-    rng, known = np.random.default_rng(seed), np.asarray(labels)
+    rng = np.random.default_rng(seed)
+    known = np.asarray(labels)
     if not len(known):
         raise InputError("labels must hold at least one row; got none")
     chosen = []
@@ -235,13 +235,14 @@ def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> I
 
 
 def _same_generator() -> AbstractContextManager[None]:
-    """Leave torch's generator as it was: a loader draws a seed, and transforms may draw."""
+    """Restore torch's generator afterwards: loaders and transforms draw from it."""
     return torch.random.fork_rng(devices=[])
 
 
 def _batches(dataset: Any, rows: IntArray | None = None) -> Iterator[tuple[Any, Any]]:
     """The x and y of a dataset, or of these rows of it."""
-    sampler, collate = None if rows is None else rows.tolist(), getattr(dataset, "collate_fn", None)
+    sampler = None if rows is None else rows.tolist()
+    collate = getattr(dataset, "collate_fn", None)
     return map(_inputs_and_labels, DataLoader(dataset, BATCH, sampler=sampler, collate_fn=collate))
 
 
@@ -252,7 +253,7 @@ def _labels(dataset: Any) -> IntArray:
 
 
 def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:
-    """Only x and y: what a framework adds (a task label, raw images, weights) is none of a task's number."""
+    """The x and y of a batch; frameworks add further items (task labels, raw images, weights)."""
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         raise InputError(f"a dataset must give (x, y) or (x, y, …); got {type(batch).__name__}")
     return batch[0], batch[1]
@@ -269,7 +270,7 @@ def _with(outputs: Outputs, *, tasks: IntArray) -> Outputs:
 
 
 def _joined(parts: list[Outputs]) -> Outputs:
-    """Outputs of one model with labels and tasks, one below the other."""
+    """Concatenate outputs that have the same fields."""
 
     def column(name: str) -> np.ndarray | None:
         values = [getattr(part, name) for part in parts]

@@ -9,9 +9,9 @@ import onnx
 from onnx import helper
 
 from equable import __version__
-from equable.calibrators import ARC, DATS, Calibrator, EnsembleTemperatureScaling
+from equable.calibrators import ARC, DATS, BiasCorrection, Calibrator, EnsembleTemperatureScaling, TaskMix
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
-from equable.calibrators.serialization import _plain_number
+from equable.calibrators.serialization import plain_number
 from equable.errors import UnsupportedError
 from equable.files import write_bytes
 from equable.integrations.exported_constants import require_fitted
@@ -26,7 +26,7 @@ from equable.integrations.onnx.methods import (
 )
 
 OPSET = 17
-# the file format of opset 17; newer ones would be refused by older runtimes for nothing
+# the file format of opset 17; older runtimes refuse newer ones
 IR_VERSION = 8
 
 
@@ -34,19 +34,17 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     """Write a fitted calibrator as a float64 ONNX graph (opset 17), atomically.
 
     Inputs: ``logits`` (n, K), and ``features`` (n, D) for DATS, both float64. Outputs: ``probabilities``
-    (n, K) and, but for ETS, ``temperature`` (n,). The n rows of one call are one batch. ARC's EM
-    is a loop of at most 1000 steps with the library's stopping rule. The graph checks shapes and types;
-    NaN and infinities come out as NaN: in their row, and in the whole batch where rows share what they
-    say, ARC's logits and DATS's features.
-
-    A `Stream` keeps a window of rows and a calibrator of one's own is Python: `UnsupportedError`.
+    (n, K) and, except for ETS, BiasCorrection and TaskMix, ``temperature`` (n,). The n rows of one call are
+    one batch. The graph checks shapes and types; NaN and infinities give NaN in their row, and in the whole
+    batch for the logits of ARC and TaskMix and the features of DATS. A `Stream` or a user-defined calibrator
+    raises `UnsupportedError`.
 
     Parameters
     ----------
     calibrator
-        Fitted Uncalibrated, TS, ETS, PTS, DATS or ARC, with any settings.
+        Fitted, of one of the classes in `equable.CALIBRATORS`, with any settings.
     path
-        Of the file; an old one is replaced only when the new one is whole.
+        Of the file.
 
     Examples
     --------
@@ -79,7 +77,7 @@ def _model(graph: Graph, calibrator: Calibrator) -> onnx.ModelProto:
     if isinstance(calibrator, DATS):
         inputs.append(tensor(FEATURES, ["n", calibrator.prototypes_.shape[1]]))
     outputs = [tensor(PROBABILITIES, ["n", calibrator.n_classes_])]
-    if not isinstance(calibrator, EnsembleTemperatureScaling):
+    if not isinstance(calibrator, EnsembleTemperatureScaling | BiasCorrection | TaskMix):
         outputs.append(tensor(TEMPERATURE, ["n"]))
     name = type(calibrator).__name__
     model = helper.make_model(
@@ -98,7 +96,7 @@ def _metadata(calibrator: Calibrator) -> dict[str, str]:
     metadata = {
         "equable_version": __version__,
         "calibrator": type(calibrator).__name__,
-        "settings": json.dumps(calibrator.get_params(), sort_keys=True, default=_plain_number),
+        "settings": json.dumps(calibrator.get_params(), sort_keys=True, default=plain_number),
     }
     if isinstance(calibrator, ARC):
         metadata |= {"em_max_steps": str(MAX_ITER), "em_tolerance": repr(TOLERANCE)}

@@ -1,4 +1,4 @@
-"""A graph under construction: operators are added one by one and named by themselves."""
+"""A builder of ONNX graphs: operators are added one by one and get unique names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 
 class Graph:
-    """Nodes and constants; a value is the name of the tensor that holds it."""
+    """Nodes and constants; a value is the name of its tensor."""
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix
@@ -43,7 +43,7 @@ class Graph:
         return names
 
     def sum(self, value: str, axis: int, keepdims: int = 0) -> str:
-        """Σ over one axis; ONNX takes the axes of sums as an input and of maxima as an attribute."""
+        """Σ over one axis; in opset 17 the axes of sums are an input, those of maxima an attribute."""
         return self.op("ReduceSum", value, np.array([axis]), keepdims=keepdims)
 
     def build(self, name: str, inputs: list[ValueInfoProto], outputs: list[ValueInfoProto]) -> GraphProto:
@@ -52,5 +52,5 @@ class Graph:
 
 
 def tensor(name: str, shape: list[str | int], kind: int = TensorProto.DOUBLE) -> ValueInfoProto:
-    """An input or output of a graph; a word in the shape is a length known at run time."""
+    """An input or output of a graph; a name in the shape is a length known at run time."""
     return helper.make_tensor_value_info(name, kind, shape)

@@ -1,7 +1,7 @@
-"""The test time of each calibrator as ONNX operators: a batch is one group.
+"""The test time of each calibrator as ONNX operators; a batch is one group.
 
-The formulas are the calibrators' own; see there for what they mean. All arithmetic is float64, and
-indices come from float64 comparisons: a nearest prototype found in float32 could be another class.
+The formulas are those of `equable.calibrators` and are explained there. All arithmetic is float64: in float32
+another prototype could be the nearest.
 """
 
 from __future__ import annotations
@@ -16,42 +16,44 @@ from equable.arrays import FloatArray
 from equable.calibrators import (
     ARC,
     DATS,
+    BiasCorrection,
     Calibrator,
     EnsembleTemperatureScaling,
     ParametrizedTemperatureScaling,
+    TaskMix,
     TemperatureScaling,
     Uncalibrated,
 )
-from equable.calibrators.arc_loss_curves import CONFIDENCE_CENTRE
+from equable.calibrators.arc_loss_curves import level_grid
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
 from equable.calibrators.newton import LOG_BOUNDS, MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.calibrators.parametrized import LOGIT_LIMIT
 from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING
 from equable.integrations.exported_constants import (
-    curve_tables,
     distance_scale,
     network_layers,
     reference_points,
     task_tables,
 )
 from equable.integrations.onnx.graph import Graph, tensor
+from equable.integrations.onnx.task_mix import bias_correction, task_mix
 
 LOGITS, FEATURES, PROBABILITIES, TEMPERATURE = "logits", "features", "probabilities", "temperature"
 FINITE = "finite_logits"
 
 
 def begin(g: Graph) -> None:
-    """Logits with NaN in the place of infinities, z + 0 · z: no row with either gives a probability."""
+    """Logits with NaN in place of infinities, z + 0 · z."""
     g.op("Add", LOGITS, g.op("Mul", LOGITS, 0.0), output=FINITE)
 
 
-def spoilt(g: Graph, value: str, axes: list[int]) -> str:
-    """0, or NaN where a sum over these axes would be: minima and their places do not pass on a NaN."""
+def nan_if_not_finite(g: Graph, value: str, axes: list[int]) -> str:
+    """0, or NaN where the values over these axes hold NaN or an infinity: minima and argmins hide them."""
     return g.op("ReduceSum", g.op("Mul", value, 0.0), np.array(axes), keepdims=0)
 
 
 def shifted(g: Graph) -> str:
-    """Logits minus their row's maximum, so that no logit can overflow."""
+    """Logits minus their row's maximum, which cannot overflow."""
     return g.op("Sub", FINITE, g.op("ReduceMax", FINITE, axes=[1], keepdims=1))
 
 
@@ -99,7 +101,7 @@ def parametrized(g: Graph, calibrator: ParametrizedTemperatureScaling) -> None:
         values = values if depth == len(layers) - 1 else g.op("Relu", values)
     size = g.op("Abs", g.op("Reshape", values, np.array([-1])))
     clipped = g.op("Clip", size, MIN_TEMPERATURE, MAX_TEMPERATURE)
-    row_softmax(g, g.op("Add", clipped, spoilt(g, FINITE, [1]), output=TEMPERATURE), PROBABILITIES)
+    row_softmax(g, g.op("Add", clipped, nan_if_not_finite(g, FINITE, [1]), output=TEMPERATURE), PROBABILITIES)
 
 
 # DATS --------------------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ def distance_aware(g: Graph, calibrator: DATS) -> None:
     else:
         sums = g.sum(g.op("Mul", members, _row_distances(g, calibrator)), 0)
         distances = g.op("Div", sums, g.op("Max", counts, 1.0))
-    # TopK ranks equal counts by lower class first, as the library does
+    # TopK ranks the lower class first among equal counts, as `retained_classes` does
     ranked, order = g.ops("TopK", counts, np.array([n_classes]), outputs=(None, None), axis=0)
     before = g.op("Sub", g.op("CumSum", ranked, 0), ranked)
     needed = g.op("Sub", g.op("Mul", n_rows(g), float(calibrator.coverage)), 1e-9)
@@ -125,7 +127,7 @@ def distance_aware(g: Graph, calibrator: DATS) -> None:
     share = g.op("Div", kept, g.sum(kept, 0, keepdims=1))
     weights = g.op("Gather", g.constant(calibrator.distance_weights_), order)
     batch = _batch_temperature(g, calibrator, share, weights, g.op("Gather", distances, order))
-    batch = g.op("Add", batch, spoilt(g, FEATURES, [0, 1]))
+    batch = g.op("Add", batch, nan_if_not_finite(g, FEATURES, [0, 1]))
     row_softmax(g, for_each_row(g, batch), PROBABILITIES)
 
 
@@ -143,7 +145,7 @@ def _distances(g: Graph, calibrator: DATS, points: FloatArray) -> str:
 
 
 def _nearest(g: Graph, calibrator: DATS) -> str:
-    """The nearest prototype of each row, the first of those that differ by rounding alone, (n, 1)."""
+    """The nearest prototype of each row, the first of those within rounding, (n, 1)."""
     distances: str = _distances(g, calibrator, calibrator.prototypes_)
     slack: str | float = ROUNDING
     if calibrator.metric == "euclidean":
@@ -176,21 +178,22 @@ def _batch_temperature(g: Graph, calibrator: DATS, share: str, weights: str, dis
 
 
 def adaptive(g: Graph, calibrator: ARC) -> None:
-    """EM for the batch's mix, then the level and slope that the loss curves ask for."""
+    """EM for the batch's mix, then the temperature of its least loss."""
     scores = g.op("Add", g.op("Div", FINITE, calibrator.posterior_temperature_), calibrator.posterior_bias_)
     ratios = g.op("Div", g.op("Softmax", scores, axis=1), calibrator.prior_)
     mix = _mix(g, calibrator, ratios)
-    level, slope = _choose(g, calibrator, g.op("Div", mix, calibrator.class_weights_))
-    confidence = g.op("Div", 1.0, g.sum(g.op("Exp", shifted(g)), 1))
-    x = g.op("Sub", confidence, CONFIDENCE_CENTRE)
-    logs = g.op("Clip", g.op("Add", level, g.op("Mul", slope, x)), *LOG_BOUNDS)
-    logs = g.op("Add", logs, spoilt(g, mix, [0]))
-    row_softmax(g, g.op("Exp", logs, output=TEMPERATURE), PROBABILITIES)
+    weights = g.op("Div", mix, calibrator.class_weights_)
+    values = g.op("MatMul", weights, g.constant(calibrator.curves_, "curves"))
+    derivatives = g.op("MatMul", weights, g.constant(calibrator.curve_derivatives_, "derivatives"))
+    level = g.op("Clip", _best_level(g, values, derivatives), *LOG_BOUNDS)
+    level = g.op("Add", level, nan_if_not_finite(g, mix, [0]))
+    row_softmax(g, for_each_row(g, g.op("Exp", level)), PROBABILITIES)
 
 
 def _mix(g: Graph, calibrator: ARC, ratios: str) -> str:
-    """The batch's class mix (K,), around that of its tasks where they were told at fit."""
-    strength, tables = float(calibrator.prior_strength), task_tables(calibrator)
+    """The batch's class mix (K,), pulled to the mix of its tasks where ARC was fitted with tasks."""
+    strength = float(calibrator.prior_strength)
+    tables = task_tables(calibrator)
     if tables is None:
         return _em(g, "em", ratios, g.constant(calibrator.prior_), strength, calibrator.n_classes_)
     by_task = g.op("MatMul", ratios, tables.mixes.T)
@@ -202,9 +205,11 @@ def _mix(g: Graph, calibrator: ARC, ratios: str) -> str:
 
 
 def _em(g: Graph, name: str, ratios: str, centre: str, strength: float, length: int) -> str:
-    """EM as a Loop of at most 1000 steps that ends by the library's own rule."""
-    size, pull = g.op("Add", n_rows(g), strength), g.op("Mul", centre, strength)
-    body, mix = Graph(f"{name}_"), f"{name}_mix"
+    """EM as a Loop of at most 1000 steps with the stopping rule of `equable.calibrators.class_mix`."""
+    size = g.op("Add", n_rows(g), strength)
+    pull = g.op("Mul", centre, strength)
+    body = Graph(f"{name}_")
+    mix = f"{name}_mix"
     weights = body.op("Div", 1.0, body.op("MatMul", ratios, mix))
     sums = body.op("Mul", body.op("MatMul", weights, ratios), mix)
     new = body.op("Div", body.op("Add", sums, pull), size)
@@ -219,50 +224,19 @@ def _em(g: Graph, name: str, ratios: str, centre: str, strength: float, length: 
     return g.op("Loop", np.array(MAX_ITER), np.array(True), centre, body=step)
 
 
-def _choose(g: Graph, calibrator: ARC, weights: str) -> tuple[str, str]:
-    """Level and slope, both (1,): the slope with the least cross-fitted loss, and its best level."""
-    tables = curve_tables(calibrator)
-    folds, totals = g.constant(tables.folds, "fold_curves"), g.constant(tables.totals, "curves")
-    row = g.op("Reshape", weights, np.array([1, -1]))
-    held_out = g.op("MatMul", row, folds)  # (F, S, 1, G)
-    cells = g.op("ArgMin", g.op("MatMul", row, g.op("Sub", totals, folds)), axis=3, keepdims=1)
-    judged = _sum_in_order(g, g.op("GatherElements", held_out, cells, axis=3), len(tables.folds))
-    choice = g.op("ArgMin", g.op("Reshape", judged, np.array([-1])), axis=0, keepdims=1)
-    curves = [g.op("MatMul", row, table) for table in (totals, calibrator.curve_derivatives_)]  # (S, 1, G)
-    values, derivatives = (
-        g.op("Reshape", g.op("Gather", curve, choice, axis=0), np.array([-1])) for curve in curves
-    )
-    level = _best_level(g, values, derivatives, tables.grid)
-    slope = g.op("Gather", g.constant(calibrator.slopes_), choice)
-    if calibrator.guard:
-        cell = np.broadcast_to(tables.pooled_cells[:, None, None, None], (len(tables.folds), 1, 1, 1))
-        plain = g.op("Gather", held_out, np.array([0]), axis=1)
-        replayed = _sum_in_order(g, g.op("GatherElements", plain, cell, axis=3), len(tables.folds))
-        least = g.op("ReduceMin", judged, keepdims=0)
-        guarded = g.op("GreaterOrEqual", least, g.op("Reshape", replayed, np.array([1])))
-        level = g.op("Where", guarded, tables.pooled_level, level)
-        slope = g.op("Where", guarded, 0.0, slope)
-    return level, slope
-
-
-def _sum_in_order(g: Graph, parts: str, n_parts: int) -> str:
-    """Σ over the first axis, one by one: the guard compares two such sums for equality."""
-    total = g.op("Gather", parts, np.array(0), axis=0)
-    for index in range(1, n_parts):
-        total = g.op("Add", total, g.op("Gather", parts, np.array(index), axis=0))
-    return total
-
-
-def _best_level(g: Graph, values: str, derivatives: str, grid: FloatArray) -> str:
+def _best_level(g: Graph, values: str, derivatives: str) -> str:
     """`equable.calibrators.arc_loss_curves.best_levels` of one curve (G,), as (1,)."""
+    grid = level_grid()
     width = float(grid[1] - grid[0])
     best = g.op("ArgMin", values, axis=0, keepdims=1)
     rises = g.op("Greater", g.op("Gather", derivatives, best), 0.0)
     side = g.op("Where", rises, g.op("Sub", best, np.array(1)), best)
     left = g.op("Clip", side, np.array(0), np.array(len(grid) - 2))
     right = g.op("Add", left, np.array(1))
-    f0, f1 = g.op("Gather", values, left), g.op("Gather", values, right)
-    d0, d1 = (g.op("Mul", g.op("Gather", derivatives, side), width) for side in (left, right))
+    f0 = g.op("Gather", values, left)
+    f1 = g.op("Gather", values, right)
+    d0 = g.op("Mul", g.op("Gather", derivatives, left), width)
+    d1 = g.op("Mul", g.op("Gather", derivatives, right), width)
     a = g.op("Mul", g.op("Add", g.op("Mul", g.op("Sub", f0, f1), 2.0), g.op("Add", d0, d1)), 3.0)
     fall = g.op("Sub", g.op("Mul", g.op("Sub", f1, f0), 3.0), g.op("Mul", d0, 2.0))
     b = g.op("Mul", g.op("Sub", fall, d1), 2.0)
@@ -276,7 +250,7 @@ def _best_level(g: Graph, values: str, derivatives: str, grid: FloatArray) -> st
     return g.op("Add", g.op("Gather", g.constant(grid), left), g.op("Mul", t, width))
 
 
-#: class of a calibrator → what writes its graph
+#: class of a calibrator → function that writes its graph
 METHODS: dict[type[Calibrator], Callable[[Graph, Any], None]] = {
     Uncalibrated: lambda g, calibrator: one_temperature(g, 1.0),
     TemperatureScaling: lambda g, calibrator: one_temperature(g, calibrator.temperature_),
@@ -284,4 +258,6 @@ METHODS: dict[type[Calibrator], Callable[[Graph, Any], None]] = {
     ParametrizedTemperatureScaling: parametrized,
     DATS: distance_aware,
     ARC: adaptive,
+    BiasCorrection: bias_correction,
+    TaskMix: task_mix,
 }

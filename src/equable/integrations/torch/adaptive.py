@@ -1,4 +1,4 @@
-"""ARC's test time in torch, float64: EM for the batch's mix, then the level and slope it asks for."""
+"""ARC's test time in torch, float64: EM for the batch's mix, then the temperature of its least loss."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 
 from equable.calibrators import ARC
 from equable.calibrators.arc import FEW_ROWS
-from equable.calibrators.arc_loss_curves import CONFIDENCE_CENTRE
+from equable.calibrators.arc_loss_curves import level_grid
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
 from equable.calibrators.newton import LOG_BOUNDS
 from equable.errors import EvidenceWarning
-from equable.integrations.exported_constants import curve_tables, task_tables
-from equable.integrations.torch.layers import Layer, shifted, spoilt
+from equable.integrations.exported_constants import task_tables
+from equable.integrations.torch.layers import Layer, nan_if_not_finite
 
 
 class Adaptive(Layer):
-    """ARC: EM for the batch's mix, then the level and slope that the loss curves ask for."""
+    """ARC: EM for the batch's mix, then the minimum of its loss curve."""
 
     prior: Tensor
     task_mixes: Tensor
@@ -30,51 +30,45 @@ class Adaptive(Layer):
     posterior_bias: Tensor
     class_rows: Tensor
     class_weights: Tensor
-    slopes: Tensor
-    folds: Tensor
-    rests: Tensor
-    totals: Tensor
+    curves: Tensor
     derivatives: Tensor
     grid: Tensor
-    pooled_cells: Tensor
 
     def __init__(self, calibrator: ARC) -> None:
-        tables, tasks = curve_tables(calibrator), task_tables(calibrator)
-        told = (
+        tasks = task_tables(calibrator)
+        by_task = (
             {}
             if tasks is None
             else {"task_mixes": tasks.mixes, "task_shares": tasks.shares, "within_tasks": tasks.within}
         )
+        grid = level_grid()
         super().__init__(
-            **told,
+            **by_task,
             prior=calibrator.prior_,
             posterior_bias=calibrator.posterior_bias_,
             class_rows=calibrator.class_rows_,
             class_weights=calibrator.class_weights_,
-            slopes=calibrator.slopes_,
-            folds=tables.folds,
-            rests=tables.totals - tables.folds,
-            totals=tables.totals,
+            curves=calibrator.curves_,
             derivatives=calibrator.curve_derivatives_,
-            grid=tables.grid,
-            pooled_cells=tables.pooled_cells,
+            grid=grid,
         )
         self.posterior_temperature = calibrator.posterior_temperature_
-        self.strength, self.guard = float(calibrator.prior_strength), calibrator.guard
+        self.strength = float(calibrator.prior_strength)
         self.task_pull = None if tasks is None else tasks.pull
-        self.pooled_level, self.width = tables.pooled_level, float(tables.grid[1] - tables.grid[0])
+        self.width = float(grid[1] - grid[0])
 
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
-        """T_i = exp(a + b·x_i), with the a and b of this batch."""
+        """The temperature of this batch, for each row."""
         posterior = torch.softmax(logits / self.posterior_temperature + self.posterior_bias, dim=1)
         mix = self._mix(posterior / self.prior)
         self._warn_if_few(mix)
-        level, slope = self._choose(mix / self.class_weights)
-        x = 1 / shifted(logits).exp().sum(dim=1) - CONFIDENCE_CENTRE
-        return (level + slope * x).clamp(*LOG_BOUNDS).exp() + spoilt(mix)
+        weights = mix / self.class_weights
+        level = self._best_level(weights @ self.curves, weights @ self.derivatives)
+        temperature = level.clamp(*LOG_BOUNDS).exp() + nan_if_not_finite(mix)
+        return temperature.expand(logits.shape[0]).clone()
 
     def _mix(self, ratios: Tensor) -> Tensor:
-        """The batch's class mix (K,), around that of its tasks where they were told at fit."""
+        """The batch's class mix (K,), pulled to the mix of its tasks where ARC was fitted with tasks."""
         if self.task_pull is None:
             return _em(ratios, self.prior, self.strength)
         by_task = ratios @ self.task_mixes.T
@@ -82,32 +76,20 @@ class Adaptive(Layer):
         tasks = _em(by_task / self.task_shares, self.task_shares, self.strength)
         return _em(ratios, tasks @ self.within_tasks, self.task_pull)
 
-    def _choose(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Level and slope, both (1,): the slope with the least cross-fitted loss, and its best level."""
-        held_out = torch.einsum("k,fskg->fsg", weights, self.folds)
-        cells = torch.einsum("k,fskg->fsg", weights, self.rests).argmin(dim=2, keepdim=True)
-        judged = _sum_in_order(held_out.gather(2, cells))[:, 0]
-        choice = judged.argmin().reshape(1)
-        values = torch.einsum("k,skg->sg", weights, self.totals).index_select(0, choice)[0]
-        derivatives = torch.einsum("k,skg->sg", weights, self.derivatives).index_select(0, choice)[0]
-        level, slope = self._best_level(values, derivatives), self.slopes.index_select(0, choice)
-        if self.guard:
-            replayed = _sum_in_order(held_out[:, 0].gather(1, self.pooled_cells[:, None]))
-            guarded = judged.amin() >= replayed
-            level, slope = torch.where(guarded, self.pooled_level, level), torch.where(guarded, 0.0, slope)
-        return level, slope
-
     def _best_level(self, values: Tensor, derivatives: Tensor) -> Tensor:
         """`equable.calibrators.arc_loss_curves.best_levels` of one curve (G,), as (1,)."""
         best = values.argmin().reshape(1)
         left = torch.where(derivatives.index_select(0, best) > 0, best - 1, best).clamp(0, len(values) - 2)
-        f0, f1 = values.index_select(0, left), values.index_select(0, left + 1)
+        right = left + 1
+        f0 = values.index_select(0, left)
+        f1 = values.index_select(0, right)
         d0 = derivatives.index_select(0, left) * self.width
-        d1 = derivatives.index_select(0, left + 1) * self.width
-        a, b, c = 3 * (2 * (f0 - f1) + d0 + d1), 2 * (3 * (f1 - f0) - 2 * d0 - d1), d0
-        rising = b + (b**2 - 4 * a * c).clamp(min=0.0).sqrt()
+        d1 = derivatives.index_select(0, right) * self.width
+        a = 3 * (2 * (f0 - f1) + d0 + d1)
+        b = 2 * (3 * (f1 - f0) - 2 * d0 - d1)
+        rising = b + (b**2 - 4 * a * d0).clamp(min=0.0).sqrt()
         end = torch.where(f0 <= f1, 0.0, 1.0).to(values.dtype)
-        t = torch.where(rising > 0, -2 * c / torch.where(rising > 0, rising, 1.0), end)
+        t = torch.where(rising > 0, -2 * d0 / torch.where(rising > 0, rising, 1.0), end)
         return self.grid.index_select(0, left) + self.width * t.clamp(0.0, 1.0)
 
     def _warn_if_few(self, mix: Tensor) -> None:
@@ -123,39 +105,36 @@ class Adaptive(Layer):
             )
 
 
-def _sum_in_order(parts: Tensor) -> Tensor:
-    """Σ over the first axis, one by one: the guard compares two such sums for equality."""
-    total = parts[0]
-    for part in parts[1:].unbind(0):
-        total = total + part
-    return total
-
-
 def _em(ratios: Tensor, centre: Tensor, strength: float) -> Tensor:
-    """EM with the library's stopping rule; a traced graph keeps the loop and the rule."""
+    """EM with the library's stopping rule."""
 
     def step(mix: Tensor) -> Tensor:
         sums = ((1 / (ratios @ mix)) @ ratios) * mix
         return (sums + strength * centre) / (ratios.shape[0] + strength)
 
+    return fixed_point(step, centre, MAX_ITER, TOLERANCE)
+
+
+def fixed_point(step: Callable[[Tensor], Tensor], start: Tensor, max_iter: int, tolerance: float) -> Tensor:
+    """`step` until no entry moves by more than the tolerance; a traced graph keeps the loop and the rule."""
     if torch.compiler.is_compiling():
-        return _traced_loop(step, centre)
-    mix = centre
-    for _ in range(MAX_ITER):
-        new = step(mix)
-        done = bool((new - mix).abs().amax() <= TOLERANCE)
-        mix = new
+        return _traced_loop(step, start, max_iter, tolerance)
+    point = start
+    for _ in range(max_iter):
+        new = step(point)
+        done = bool((new - point).abs().amax() <= tolerance)
+        point = new
         if done:
             break
-    return mix
+    return point
 
 
-def _traced_loop(step: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
-    """`step` until no entry moves by the tolerance, as one loop node: unrolled, it would be 1000 steps."""
+def _traced_loop(step: Callable[[Tensor], Tensor], start: Tensor, max_iter: int, tolerance: float) -> Tensor:
+    """The same as one loop node: unrolled, it would be `max_iter` steps."""
     from torch._higher_order_ops.while_loop import while_loop  # torch has no public name for it yet
 
     def go_on(n: Tensor, mix: Tensor, moved: Tensor) -> Tensor:
-        return (n < MAX_ITER) & (moved > TOLERANCE)
+        return (n < max_iter) & (moved > tolerance)
 
     def body(n: Tensor, mix: Tensor, moved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         new = step(mix)

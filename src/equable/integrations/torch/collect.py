@@ -25,9 +25,9 @@ def collect(
     labels: bool = True,
     tasks: int | Sequence[int] | np.ndarray | None = None,
 ) -> Outputs:
-    """What a model says about all rows of a loader: one pass in eval mode, without gradients.
+    """Logits, labels, features and tasks of all rows of a loader: one pass in eval mode, without gradients.
 
-    The model is left as it was: every module's mode is restored and no hook stays, also after an error.
+    The model is not changed: modes are restored and hooks removed, also after an error.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def collect(
     for batch in loader:
         x, y, task = _split_batch(batch)
         x = _sent(x, place)
-        with torch.no_grad():  # not inference mode: what a model caches must stay usable in training
+        with torch.no_grad():  # tensors cached in inference mode would not be usable in training
             if not parts and features is None:
                 layer = _default(model, x)
             logits, found = run(model, layer, (x,), {})
@@ -86,7 +86,7 @@ def collect(
 
 
 def _default(model: nn.Module, x: Any) -> nn.Module | None:
-    """The penultimate layer, once the first batch has shown how many logits there are."""
+    """The penultimate layer; the first batch shows the number of logits."""
     logits, own = run(model, None, (x,), {})
     return None if own is not None else default_layer(model, logits.shape[-1])
 
@@ -120,7 +120,7 @@ def _device(model: nn.Module) -> torch.device:
 
 
 def _joined(column: tuple[Any, ...]) -> np.ndarray | None:
-    """One array of what every batch gave, None of what no batch gave."""
+    """The batches' parts as one array; None where no batch has one."""
     if all(part is None for part in column):
         return None
     if any(part is None for part in column):

@@ -1,4 +1,4 @@
-"""One forward pass of somebody's model: eval mode, logits and penultimate features, nothing left behind."""
+"""One forward pass in eval mode that returns logits and penultimate features; the model is not changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = 12
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside the block; each module gets its own mode back, also after an error."""
+    """Eval mode inside the block; the mode of each module is restored, also after an error."""
     changed = [module for module in model.modules() if module.training]
     for module in changed:
         module.training = False
@@ -36,14 +36,14 @@ def run(
 ) -> tuple[Tensor, Tensor | None]:
     """Logits (n, K) and features (n, D) of one batch.
 
-    Features are those of `layer`; without one, or where it was `guessed`, those the model returns go first.
+    Features are those of `layer`; without one, or where it is `guessed`, those the model returns come first.
     """
     caught: list[Any] = []
 
     def catch(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         is_head = isinstance(module, nn.Linear)
         value = (args[0] if args else kwargs["input"]) if is_head else output
-        # cloned: an activation that works in place would change it later in the pass
+        # cloned: a later in-place activation would change it
         caught.append(value.clone() if isinstance(value, Tensor) else value)
 
     handle = None if layer is None else layer.register_forward_hook(catch, with_kwargs=True)
@@ -88,7 +88,7 @@ def _only(caught: list[Any], model: nn.Module, layer: nn.Module) -> Any:
 
 
 def _flat(features: Any) -> Tensor | None:
-    """(n, D), with maps such as (n, C, 1, 1) laid out as vectors."""
+    """Features as (n, D); maps such as (n, C, 1, 1) are flattened."""
     if features is None:
         return None
     if not isinstance(features, Tensor) or features.ndim < 2:

@@ -1,6 +1,6 @@
-"""The test time of each calibrator in torch, float64: a batch is one group.
+"""The test time of each calibrator in torch, float64; a batch is one group.
 
-The formulas are the calibrators' own; see there for what they mean. The tests hold the two together.
+The formulas are those of `equable.calibrators` and are explained there; tests compare the two.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from equable.integrations.exported_constants import distance_scale, network_laye
 
 
 class Layer(nn.Module):
-    """Fitted arrays that follow the module to its device and stay float64 whatever it is cast to."""
+    """Fitted arrays that move with the module to its device and always stay float64."""
 
     def __init__(self, **arrays: Any) -> None:
         super().__init__()
         for name, array in arrays.items():
-            # not in the state: a calibrator has a file of its own
+            # not in the state dict: calibrators have their own files
             self.register_buffer(name, torch.tensor(np.asarray(array)), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
@@ -46,7 +46,7 @@ class Layer(nn.Module):
 
 
 def softmax(logits: Tensor, temperatures: Tensor) -> Tensor:
-    """softmax(z_i / T_i); shifted first, so that no logit can overflow."""
+    """softmax(z_i / T_i), of shifted logits, which cannot overflow."""
     return torch.softmax(shifted(logits) / temperatures[:, None], dim=1)
 
 
@@ -55,10 +55,10 @@ def shifted(logits: Tensor) -> Tensor:
     return logits - logits.amax(dim=1, keepdim=True)
 
 
-def spoilt(values: Tensor, dim: int | None = None) -> Tensor:
-    """0, or NaN where the sum would be: minima, their places and counts do not pass on a NaN.
+def nan_if_not_finite(values: Tensor, dim: int | None = None) -> Tensor:
+    """0, or NaN where `values` hold NaN or an infinity: minima, argmins and counts hide them.
 
-    A traced graph does not look for NaN and infinities; they come out as NaN.
+    A traced graph does not check its inputs; NaN and infinities must come out as NaN.
     """
     return (0 * values).sum() if dim is None else (0 * values).sum(dim=dim)
 
@@ -82,7 +82,8 @@ class Ensemble(Layer):
     def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """w₁ softmax(z/T) + w₂ softmax(z) + w₃/K."""
         rows = shifted(logits)
-        scaled, plain = torch.softmax(rows / self.temperature, dim=1), torch.softmax(rows, dim=1)
+        scaled = torch.softmax(rows / self.temperature, dim=1)
+        plain = torch.softmax(rows, dim=1)
         mixed = self.weights[0] * scaled + self.weights[1] * plain + self.weights[2] / logits.shape[1]
         return mixed / mixed.sum(dim=1, keepdim=True), None
 
@@ -102,7 +103,7 @@ class Parametrized(Layer):
         for i in range(self.depth):
             values = values @ getattr(self, f"weights_{i}") + getattr(self, f"bias_{i}")
             values = values if i == self.depth - 1 else torch.relu(values)
-        return values[:, 0].abs().clamp(MIN_TEMPERATURE, MAX_TEMPERATURE) + spoilt(logits, dim=1)
+        return values[:, 0].abs().clamp(MIN_TEMPERATURE, MAX_TEMPERATURE) + nan_if_not_finite(logits, dim=1)
 
 
 class DistanceAware(Layer):
@@ -120,8 +121,10 @@ class DistanceAware(Layer):
             weights=calibrator.distance_weights_,
             distances=calibrator.class_distances_,
         )
-        self.metric, self.aggregate = calibrator.metric, calibrator.aggregate
-        self.by_class, self.coverage = calibrator.distance == "class", float(calibrator.coverage)
+        self.metric = calibrator.metric
+        self.aggregate = calibrator.aggregate
+        self.by_class = calibrator.distance == "class"
+        self.coverage = float(calibrator.coverage)
         self.base = float(calibrator.base_temperature_)
         self.offset, self.factor = distance_scale(calibrator)
 
@@ -129,19 +132,19 @@ class DistanceAware(Layer):
         """Eqs. 4–8 for one batch."""
         features = self._checked(features)
         nearest = self._nearest(features)
-        ones, none = torch.ones_like(features[:, 0]), torch.zeros_like(self.distances)
-        counts = none.scatter_add(0, nearest, ones)
+        zeros = torch.zeros_like(self.distances)
+        counts = zeros.scatter_add(0, nearest, torch.ones_like(features[:, 0]))
         distances = self.distances
         if not self.by_class:
             raw = self._to(features, self.current).amin(dim=1)
             rows = ((raw - self.offset) * self.factor).clamp(0.0, 1.0)
-            distances = none.scatter_add(0, nearest, rows) / counts.clamp(min=1.0)
+            distances = zeros.scatter_add(0, nearest, rows) / counts.clamp(min=1.0)
         order = counts.argsort(descending=True, stable=True)
         ranked = counts.index_select(0, order)
         needed = max(self.coverage * features.shape[0] - 1e-9, LEAST_NEEDED)
         kept = (ranked.cumsum(0) - ranked < needed).to(counts.dtype)
         batch = self._batch_temperature(kept, self.weights[order], distances[order])
-        return (batch + spoilt(features)).expand(logits.shape[0]).clone()
+        return (batch + nan_if_not_finite(features)).expand(logits.shape[0]).clone()
 
     def _batch_temperature(self, kept: Tensor, weights: Tensor, distances: Tensor) -> Tensor:
         share = kept / kept.sum()
@@ -159,8 +162,9 @@ class DistanceAware(Layer):
         return (1.0 - unit @ points.T).clamp(0.0, 2.0)
 
     def _nearest(self, features: Tensor) -> Tensor:
-        """The nearest prototype of each row, the first of those that differ by rounding alone, (n,)."""
-        distances, slack = self._to(features, self.prototypes), torch.as_tensor(ROUNDING)
+        """The nearest prototype of each row, the first of those within rounding, (n,)."""
+        distances = self._to(features, self.prototypes)
+        slack = torch.as_tensor(ROUNDING)
         if self.metric == "euclidean":
             distances = distances**2
             lengths = (features**2).sum(dim=1, keepdim=True) + (self.prototypes**2).sum(dim=1).amax()

@@ -13,10 +13,12 @@ from equable.arrays import SUSPICIOUS_ROWS
 from equable.calibrators import (
     ARC,
     DATS,
+    BiasCorrection,
     Calibrator,
     EnsembleTemperatureScaling,
     ParametrizedTemperatureScaling,
     Stream,
+    TaskMix,
     TemperatureScaling,
     Uncalibrated,
 )
@@ -25,6 +27,7 @@ from equable.integrations.exported_constants import require_fitted
 from equable.integrations.torch.adaptive import Adaptive
 from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
 from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
+from equable.integrations.torch.task_mix import BiasCorrected, MixedTasks
 
 #: class of a calibrator → its layer
 LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
@@ -36,6 +39,8 @@ LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
     ParametrizedTemperatureScaling: Parametrized,
     DATS: DistanceAware,
     ARC: Adaptive,
+    BiasCorrection: BiasCorrected,
+    TaskMix: MixedTasks,
 }
 
 
@@ -47,15 +52,13 @@ class Calibrated(NamedTuple):
 
 
 class CalibratedModel(nn.Module):
-    """The model as it is, followed by a calibrator: calibrated probabilities (n, K), float64.
+    """A model followed by a calibrator: calibrated probabilities (n, K), float64.
 
-    Each call is one batch: methods with one temperature a batch (DATS, ARC) give all its rows that one.
-    The model runs in eval mode and is never changed; no state is kept between calls, unless the calibrator is
-    a `Stream`, whose window is its purpose. TS, ETS, PTS, DATS and ARC run as torch operators on
-    the logits' device, agree with numpy to 1e-9 (ARC in batches of up to 65,536 rows, beyond which numpy
-    looks at a part of them) and can be traced by ``torch.export``; a `Stream` and
-    calibrators of one's own run as numpy on the CPU and cannot. What the calibrator learnt is copied: after
-    another ``fit``, wrap again.
+    Each call is one batch. The model runs in eval mode and is never changed; no state is kept between calls
+    except the window of a `Stream`. The calibrators of equable run as torch operators on the logits' device,
+    agree with numpy to 1e-9, TaskMix to 1e-6 (ARC and TaskMix in batches of up to 65,536 rows; numpy uses a
+    part of larger ones) and can be traced by ``torch.export``; a `Stream` and user-defined calibrators run in
+    numpy on the CPU and cannot. Learnt numbers are copied: after another ``fit``, wrap again.
 
     Parameters
     ----------
@@ -100,7 +103,7 @@ class CalibratedModel(nn.Module):
         self.layer: Layer | None = None if make is None else make(calibrator)
         self.training = model.training
         named = None if features is None else find_layer(model, features)
-        # in a tuple, which nn.Module does not look into: the layer is not registered a second time
+        # nn.Module does not register modules inside a tuple: the layer must not be registered twice
         self._named = (named,)
         heads = linear_heads(model, self.n_classes) if self.needs_features else {}
         self._guessed = (next(iter(heads.values())) if len(heads) == 1 else None,)
@@ -113,14 +116,14 @@ class CalibratedModel(nn.Module):
             return self._through_numpy(logits, features, return_temperature)
         wide = None if features is None else features.to(torch.float64)
         scores = logits.to(torch.float64)
-        if torch.compiler.is_compiling():  # nobody looks for infinities: let them come out as NaN
+        if torch.compiler.is_compiling():  # a traced graph has no checks: infinities become NaN
             scores = scores + 0 * scores
         probabilities, temperature = self.layer(scores, wide)
         if not return_temperature:
             return probabilities  # type: ignore[no-any-return]
         if temperature is None:
             raise UnsupportedError(
-                f"{type(self.calibrator).__name__} mixes softmaxes; no single temperature divides its logits"
+                f"{type(self.calibrator).__name__} has no single temperature that divides its logits"
             )
         return Calibrated(probabilities, temperature)
 
@@ -130,11 +133,11 @@ class CalibratedModel(nn.Module):
         layer = self._named[0] or self._guessed[0]
         logits, features = run(self.model, layer, inputs, named, guessed=self._named[0] is None)
         if features is None:
-            default_layer(self.model, self.n_classes)  # says why there is none
+            default_layer(self.model, self.n_classes)  # raises with the reason
         return logits, features
 
     def _check(self, logits: Tensor, features: Tensor | None) -> None:
-        """The library's own rules; a traced graph keeps those on shapes alone."""
+        """The checks of the numpy calibrators; a traced graph keeps those of shapes only."""
         if logits.ndim != 2 or logits.shape[1] != self.n_classes:
             raise InputError(
                 f"logits must have shape (n, {self.n_classes}), with the columns seen at fit; "

@@ -7,7 +7,7 @@ from equable.reports.tables.main import seeds_note
 from equable.reports.tables.table import Column, Row, Section, Table, cell
 
 BELIEFS = (
-    Column("temperature", "Temperature", about="median over the test set's rows"),
+    Column("temperature", "Temperature", about="of the test set, which is one batch"),
     Column("effective_rows", "Effective rows", digits=0, about="calibration rows behind the estimate"),
     Column(
         "own_classes", "Own classes", "%", 1, 100.0, about="share of the class mix on the task's own classes"

@@ -1,0 +1,228 @@
+"""Bias correction: a scale and an offset for the logits of each task, fitted on the calibration buffer.
+
+Logits of recent tasks are too large in a class-incremental network. A few parameters a task correct this row
+by row; nothing is assumed about batches. The predicted class may change.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.calibrators.base import CalibrationSet, Calibrator, require_every_class
+from equable.calibrators.class_mix import corrected_nll, fit_bias_corrected
+from equable.calibrators.newton import LOG_BOUNDS, lbfgs, warn_if_bound, within_bounds
+from equable.calibrators.validation import require_choice, require_number, require_shares
+from equable.errors import InputError, UnsupportedError
+from equable.outputs import Outputs
+
+# Ridges of by="task" on a_t, b_t and b_c, counted in rows.
+SCALE_RIDGE, OFFSET_RIDGE, CLASS_RIDGE = 3.0, 0.3, 5.0
+# Log-probabilities below this are taken as this: their probability is 0, and their squares stay finite.
+LOWEST = -1e6
+
+
+class BiasCorrection(Calibrator):
+    """Posteriors softmax(u) of corrected logits u, fitted by NLL on the calibration buffer.
+
+    With z the row's log-softmax and t(c) the task of class c, ``by="task"`` fits
+
+        u_ic = exp(a + a_t(c)) · z_ic + b_t(c) + b_c
+
+    by the least Σ w_i NLL_i + 3 Σ a_t² + 0.3 Σ b_t² + 5 Σ b_c². The weights w give every task the same weight
+    and sum to the number of rows, so that the ridges count rows. ``by="newest"`` is BiC (Wu et al. 2019):
+    α·z + β for the raw logits of the newest task's classes, those of the others as they are, no ridge.
+    ``by="class"`` is BCTS (Alexandari et al. 2020): z/T + b_c, with a ridge of 10⁻³ on mean(b²) beside the
+    mean NLL.
+
+    Parameters
+    ----------
+    by
+        "task", "newest" or "class"; only "class" can do without `tasks` at fit.
+
+    Attributes
+    ----------
+    scales_, offsets_
+        (K,) of u_c = scale_c · z_c + offset_c.
+    prior_
+        (K,) class mix of the calibration buffer as weighted in the fit: the prior of the posteriors.
+    class_tasks_
+        (K,) task of each class, numbered from 0 in ascending order; zeros where no tasks were given.
+    class_rows_
+        (K,) effective calibration rows of each class, (Σw)² / Σw².
+    converged_
+        Whether the fit converged.
+
+    Examples
+    --------
+    Logits of the second task are too large by 2:
+
+    >>> import numpy as np, equable
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1, 2, 3], 100)
+    >>> logits = 2 * np.eye(4)[y] + rng.normal(size=(400, 4)) + [0, 0, 2, 2]
+    >>> cal = equable.BiasCorrection().fit(logits, y, tasks=y // 2)
+    >>> p = cal.predict_proba(logits)
+    >>> float(np.mean(logits.argmax(axis=1) == y)), float(np.mean(p.argmax(axis=1) == y))
+    (0.6275, 0.8225)
+    """
+
+    FITTED: ClassVar = {
+        "scales_": ("K",),
+        "offsets_": ("K",),
+        "prior_": ("K",),
+        "class_tasks_": ("K",),
+        "class_rows_": ("K",),
+        "converged_": (),
+    }
+    keeps_prediction: ClassVar[bool] = False
+
+    def __init__(self, by: Literal["task", "newest", "class"] = "task") -> None:
+        self.by: Literal["task", "newest", "class"] = by
+
+    @property
+    def needs_tasks(self) -> bool:  # type: ignore[override]
+        """Whether `fit` needs tasks."""
+        return self.by != "class"
+
+    def _check_settings(self) -> None:
+        require_choice("by", self.by, ("task", "newest", "class"))
+
+    def _check_fitted(self) -> None:
+        require_shares("prior_", self.prior_)
+        for name in ("prior_", "class_rows_"):
+            require_number(f"least {name}", getattr(self, name).min(), 0, open_low=True)
+        numbers = np.unique(self.class_tasks_)
+        if not np.array_equal(numbers, np.arange(len(numbers))):
+            raise InputError(f"class_tasks_ must be numbered 0, 1, …; got {numbers.tolist()}")
+
+    def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
+        require_every_class(rows)
+        tasks = class_tasks(rows)
+        weights = _equal_tasks(rows.weights, tasks[rows.labels]) if self.by == "task" else rows.weights
+        if self.by == "task":
+            scales, offsets, converged = _fit_by_task(rows.logits, rows.labels, weights, tasks)
+        elif self.by == "newest":
+            newest = tasks == tasks.max()
+            scales, offsets, converged = _fit_newest(rows.logits, rows.labels, weights, newest)
+        else:
+            temperature, offsets, converged = fit_bias_corrected(rows.logits, rows.labels, weights)
+            warn_if_bound(temperature, "the temperature")
+            scales = np.full(rows.n_classes, 1 / temperature)
+        mass = np.bincount(rows.labels, weights, minlength=rows.n_classes)
+        squares = np.bincount(rows.labels, weights**2, minlength=rows.n_classes)
+        return {
+            "scales_": scales,
+            "offsets_": offsets,
+            "prior_": mass / mass.sum(),
+            "class_tasks_": tasks,
+            "class_rows_": mass**2 / squares,
+            "converged_": converged,
+        }
+
+    def _temperatures(self, rows: Outputs) -> FloatArray:
+        raise UnsupportedError(
+            f"{type(self).__name__} corrects logits class by class; no single temperature divides them"
+        )
+
+    def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
+        result = np.empty(rows.logits.shape) if out is None else out
+        for block in row_blocks(*rows.logits.shape):
+            result[block] = corrected_posteriors(rows.logits[block], self.scales_, self.offsets_, self.by)
+        return result
+
+
+def corrected_posteriors(logits: np.ndarray, scales: FloatArray, offsets: FloatArray, by: str) -> FloatArray:
+    """softmax(scale_c · z_c + offset_c) of a block of rows, (n, K)."""
+    z = logits.astype(np.float64) if by == "newest" else log_softmax(logits)
+    z *= scales
+    z += offsets
+    z -= z.max(axis=1, keepdims=True)
+    np.exp(z, out=z)
+    z /= z.sum(axis=1, keepdims=True)
+    return z
+
+
+def log_softmax(logits: np.ndarray) -> FloatArray:
+    """Log-probabilities (n, K), at least −10⁶."""
+    z: FloatArray = logits.astype(np.float64)
+    z -= z.max(axis=1, keepdims=True)
+    z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
+    return np.maximum(z, LOWEST, out=z)
+
+
+def class_tasks(rows: CalibrationSet) -> IntArray:
+    """The task of each class (K,), numbered 0 … T − 1 in ascending order; zeros where none are known."""
+    if rows.tasks is None:
+        return np.zeros(rows.n_classes, dtype=np.int64)
+    counted = rows.weights > 0
+    found = np.zeros(rows.n_classes, dtype=np.int64)
+    found[rows.labels[counted]] = rows.tasks[counted]
+    other = counted & (found[rows.labels] != rows.tasks)
+    if other.any():
+        row = int(np.flatnonzero(other)[0])
+        label = int(rows.labels[row])
+        raise InputError(
+            f"every class must lie in one task; class {label} has rows of the tasks "
+            f"{rows.tasks[row]} and {found[label]}"
+        )
+    numbers: IntArray = np.unique(found, return_inverse=True)[1].astype(np.int64)
+    return numbers
+
+
+def _equal_tasks(weights: FloatArray, tasks: IntArray) -> FloatArray:
+    """Weights that sum to the same number in every task, and to the number of rows of positive weight."""
+    mass = np.bincount(tasks, weights)
+    equal: FloatArray = weights / mass[tasks] * (np.count_nonzero(weights) / len(mass))
+    return equal
+
+
+def _fit_by_task(
+    logits: np.ndarray, labels: IntArray, weights: FloatArray, tasks: IntArray
+) -> tuple[FloatArray, FloatArray, bool]:
+    """Scales (K,), offsets (K,) and whether the fit converged; the parameters are a, a_t, b_t, b_c."""
+    n_tasks, n_rows = int(tasks.max()) + 1, float(weights.sum())
+    rows = _blocks(log_softmax(logits))
+    ridges = np.repeat([SCALE_RIDGE, OFFSET_RIDGE, CLASS_RIDGE], [n_tasks, n_tasks, len(tasks)]) / n_rows
+
+    def corrections(parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+        by_task, by_class = parameters[1 : 1 + 2 * n_tasks].reshape(2, n_tasks), parameters[1 + 2 * n_tasks :]
+        return np.exp(parameters[0] + by_task[0, tasks]), by_task[1, tasks] + by_class
+
+    def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
+        scales, offsets = corrections(parameters)
+        value, by_scale, by_offset = corrected_nll(rows, labels, weights / n_rows, scales, offsets)
+        by_log_scale = by_scale * scales
+        sums = [np.bincount(tasks, by_log_scale), np.bincount(tasks, by_offset), by_offset]
+        ridged = parameters[1:]
+        gradient = np.concatenate([[by_log_scale.sum()], np.concatenate(sums) + 2 * ridges * ridged])
+        return value + float(ridges @ ridged**2), gradient
+
+    bounds = [(-LOG_BOUNDS[1], -LOG_BOUNDS[0])] + [(-np.inf, np.inf)] * len(ridges)
+    result = lbfgs(
+        objective, np.zeros(1 + len(ridges)), bounds, maxiter=5000, maxfun=10_000, ftol=0.0, gtol=1e-8
+    )
+    warn_if_bound(within_bounds(-float(result.x[0])), "the temperature common to all tasks")
+    return *corrections(result.x), bool(result.success)
+
+
+def _fit_newest(
+    logits: np.ndarray, labels: IntArray, weights: FloatArray, newest: np.ndarray
+) -> tuple[FloatArray, FloatArray, bool]:
+    """The same for BiC: α and β of the newest task's raw logits."""
+    rows, relative = _blocks(logits.astype(np.float64)), weights / weights.sum()
+
+    def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
+        scales, offsets = np.where(newest, parameters[0], 1.0), np.where(newest, parameters[1], 0.0)
+        value, by_scale, by_offset = corrected_nll(rows, labels, relative, scales, offsets)
+        return value, np.array([by_scale[newest].sum(), by_offset[newest].sum()])
+
+    result = lbfgs(objective, np.array([1.0, 0.0]), maxiter=500, ftol=0.0, gtol=1e-8)
+    scale, offset = result.x
+    return np.where(newest, scale, 1.0), np.where(newest, offset, 0.0), bool(result.success)
+
+
+def _blocks(z: FloatArray) -> list[tuple[slice, FloatArray]]:
+    return [(block, z[block]) for block in row_blocks(*z.shape)]

@@ -1,0 +1,319 @@
+"""TaskMix: bias-corrected posteriors, with the batch's own mix of tasks as the prior.
+
+For a batch of n rows: P_it is the posterior of task t, π_t its share of the calibration buffer and
+L_it = P_it / π_t.
+For each strength s of a Dirichlet prior around π:
+
+1. the mix of the *other* rows as each row sees it, by leave-one-out EM;
+2. the evidence: how much likelier the rows are under a mix learnt from the rows before them than under π.
+
+The answer averages "mixed like the calibration buffer", which has the prior odds `odds`, and the four
+strengths, each weighted by its evidence. A row never votes for itself.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.calibrators.base import CalibrationSet, Calibrator, group_codes
+from equable.calibrators.bias_correction import BiasCorrection, corrected_posteriors, log_softmax
+from equable.calibrators.class_mix import STACK_ELEMENTS, equal_groups, estimate_mix
+from equable.calibrators.validation import require_number
+from equable.errors import EvidenceWarning, InputError, ShiftWarning, UnsupportedError
+from equable.outputs import Outputs
+
+STRENGTHS = (0.5, 2.0, 8.0, 32.0)
+# Least posterior of a task inside L: no row rules a task out.
+FLOOR = 1e-12
+# Of larger batches, so many evenly spaced rows stand for all.
+MOST_ROWS = 1 << 16
+# A batch that rests on fewer effective calibration rows than this causes a warning.
+FEW_ROWS = 10.0
+# So do logits whose spread lies so many standard errors outside the calibration buffer's range; batches of
+# fewer rows than this are not judged.
+SHIFT_ERRORS, SHIFT_ROWS = 3.0, 30
+# The two fixed orders of the evidence: positions sorted by (multiplier · position)⁵ modulo a prime. The fifth
+# power has no ties there, and whole numbers give the same order in numpy, torch and ONNX.
+PRIME, MULTIPLIERS = 2**31 - 1, (16_807, 48_271)
+
+
+@dataclass(frozen=True)
+class BatchMix:
+    """What TaskMix concludes about one batch (group)."""
+
+    group: Any
+    n_rows: int
+    mix: FloatArray  # (T,) estimated mix of tasks, in ascending order of the tasks at fit
+    reference_probability: float  # that the batch is mixed like the calibration buffer
+    effective_rows: float  # calibration rows that this mix rests on
+
+
+class TaskMix(Calibrator):
+    """Bias correction with the batch's mix of tasks as the prior.
+
+    p'_ic ∝ p_ic · (v₀ + Σ_s v_s W^s_it / P_it), with t the task of class c. See docs/methods/taskmix.md.
+
+    Parameters
+    ----------
+    odds
+        > 0. A batch is taken to be mixed like the calibration buffer unless its rows are `odds` times
+        likelier under another mix. Infinite odds never adapt: the bias correction alone.
+    base
+        An unfitted `BiasCorrection`; None is ``BiasCorrection()``.
+
+    Attributes
+    ----------
+    scales_, offsets_, prior_, class_tasks_, class_rows_, converged_
+        Of the bias correction.
+    spread_
+        Least and largest class mean of max z − mean z in the calibration buffer, and the standard deviation
+        within classes.
+
+    Notes
+    -----
+    The predicted class may change; a batch of one row, or a single task at fit, gives the bias correction.
+    How likely the network's own class is right: ``p[np.arange(n), logits.argmax(axis=1)]``. A `ShiftWarning`
+    says that a batch's logits have another scale than the calibration buffer's, an `EvidenceWarning` that its
+    mix rests on fewer than ten effective calibration rows.
+
+    Examples
+    --------
+    >>> import numpy as np, equable
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1, 2, 3], 100)
+    >>> logits = 2 * np.eye(4)[y] + rng.normal(size=(400, 4)) + [0, 0, 2, 2]
+    >>> cal = equable.TaskMix().fit(logits, y, tasks=y // 2)
+    >>> p = cal.predict_proba(logits, groups=y // 2)            # each batch holds one task
+    >>> float(np.mean(logits.argmax(axis=1) == y)), float(np.mean(p.argmax(axis=1) == y))
+    (0.6275, 0.9175)
+    >>> [facts.mix.round(2).tolist() for facts in cal.explain(logits, groups=y // 2)]
+    [[0.99, 0.01], [0.0, 1.0]]
+    """
+
+    FITTED: ClassVar = {**BiasCorrection.FITTED, "spread_": (3,)}
+    needs_tasks: ClassVar[bool] = True
+    keeps_prediction: ClassVar[bool] = False
+
+    def __init__(self, odds: float = 10.0, base: BiasCorrection | None = None) -> None:
+        self.odds = odds
+        self.base = base
+
+    def _check_settings(self) -> None:
+        if not (isinstance(self.odds, float | np.floating) and self.odds == math.inf):
+            require_number("odds", self.odds, 0, open_low=True)
+        if self.base is not None and type(self.base) is not BiasCorrection:
+            raise InputError(f"base must be an unfitted BiasCorrection or None; got {self.base!r:.60}")
+        self._base()._check_settings()
+
+    def _check_fitted(self) -> None:
+        BiasCorrection._check_fitted(self)  # type: ignore[arg-type]
+
+    def _base(self) -> BiasCorrection:
+        return BiasCorrection() if self.base is None else self.base
+
+    def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
+        return {**self._base()._fit(rows), "spread_": _class_spreads(rows)}
+
+    # Test time -------------------------------------------------------------------------------------
+
+    def explain(self, logits: Any, *, features: Any = None, groups: Any = None) -> list[BatchMix]:
+        """Mix of tasks and evidence of each group, in the groups' sorted order."""
+        rows = self._check_rows(logits, features, groups)
+        codes, n_groups = group_codes(rows.groups, len(rows))
+        batches = self._batches(*self._posteriors(rows.logits, None), codes, n_groups)
+        names = [None] if rows.groups is None else np.unique(rows.groups).tolist()
+        facts = zip(
+            names, batches.sizes, batches.mixes, batches.reference, batches.effective_rows, strict=True
+        )
+        return [BatchMix(name, int(n), mix, float(v), float(m)) for name, n, mix, v, m in facts]
+
+    def _temperatures(self, rows: Outputs) -> FloatArray:
+        raise UnsupportedError(
+            "TaskMix changes the prior of each batch; no single temperature divides its logits"
+        )
+
+    def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
+        result = np.empty(rows.logits.shape) if out is None else out
+        by_task, spreads = self._posteriors(rows.logits, result)
+        codes, n_groups = group_codes(rows.groups, len(rows))
+        batches = self._batches(by_task, spreads, codes, n_groups)
+        # one row is the bias correction, to the last bit; and so is every row under infinite odds
+        several = (batches.sizes[codes] > 1) & (self.odds < math.inf)
+        tasks = self.class_tasks_.astype(np.int64)
+        for block in row_blocks(*rows.logits.shape):
+            chosen = block.start + np.flatnonzero(several[block])
+            adapted = result[chosen] * batches.tilts[chosen][:, tasks]
+            result[chosen] = adapted / adapted.sum(axis=1, keepdims=True)
+        return result
+
+    def _posteriors(self, logits: np.ndarray, out: np.ndarray | None) -> tuple[FloatArray, FloatArray]:
+        """P (N, T) and max z − mean z (N,); the posteriors of the classes are written to `out`."""
+        tasks = self.class_tasks_.astype(np.int64)
+        members = np.eye(int(tasks.max()) + 1)[tasks]  # (K, T)
+        by_task, spreads = np.empty((len(logits), members.shape[1])), np.empty(len(logits))
+        for block in row_blocks(*logits.shape):
+            spreads[block] = row_spreads(logits[block])
+            posterior = corrected_posteriors(logits[block], self.scales_, self.offsets_, self._base().by)
+            by_task[block] = posterior @ members
+            if out is not None:
+                out[block] = posterior
+        return by_task, spreads
+
+    def _batches(self, by_task: FloatArray, spreads: FloatArray, codes: IntArray, n_groups: int) -> _Batches:
+        prior = task_shares(self)
+        sizes = np.bincount(codes, minlength=n_groups)
+        tilts, mixes, reference = np.ones_like(by_task), np.tile(prior, (n_groups, 1)), np.ones(n_groups)
+        for groups, rows in equal_groups(codes, n_groups, STACK_ELEMENTS // len(prior)):
+            if rows.shape[1] > 1:
+                ratios = (np.maximum(by_task[rows], FLOOR) / prior).swapaxes(1, 2)
+                found = adapt(ratios, prior, buffer_rows(self), float(self.odds))
+                tilts[rows] = found[0].swapaxes(1, 2)
+                mixes[groups], reference[groups] = found[1:]
+        # the mix of classes is that of the tasks times the calibration buffer's mix within each task
+        tasks = self.class_tasks_.astype(np.int64)
+        effective = 1 / ((mixes / prior)[:, tasks] ** 2 @ (self.prior_**2 / self.class_rows_))
+        _warn_if_few(effective)
+        _warn_if_shifted(np.bincount(codes, spreads) / sizes, sizes, self.spread_)
+        return _Batches(sizes, tilts, mixes, reference, effective)
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """All groups at once: (N, T) factors of the posteriors, (G, T) mixes, (G,) everything else."""
+
+    sizes: IntArray
+    tilts: FloatArray
+    mixes: FloatArray
+    reference: FloatArray
+    effective_rows: FloatArray
+
+
+def task_shares(fitted: Any) -> FloatArray:
+    """π_t (T,), from the fitted prior of the classes."""
+    shares: FloatArray = np.bincount(fitted.class_tasks_.astype(np.int64), fitted.prior_).astype(np.float64)
+    return shares
+
+
+def buffer_rows(fitted: Any) -> float:
+    """M = (Σw)² / Σw², the calibration buffer's effective rows."""
+    return float(1 / (fitted.prior_**2 / fitted.class_rows_).sum())
+
+
+def adapt(
+    ratios: FloatArray, prior: FloatArray, most: float, odds: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Factors of p (G, T, n), mixes (G, T) and probability of the reference (G,), from L (G, T, n)."""
+    # rows in an order of their own: the answer does not depend on the order in which they were given
+    order = np.lexsort(np.log(ratios).round(9).swapaxes(0, 1))[:, None]
+    ratios = np.take_along_axis(ratios, order, axis=2)
+    step = -(-ratios.shape[2] // MOST_ROWS)
+    rows = ratios[..., ::step]
+    n_rows = rows.shape[2]
+    weights = _model_weights(log_evidence(rows, prior, most), odds)
+    mixes = weights[:, :1] * prior
+    tilts = np.empty_like(ratios)
+    tilts[:] = weights[:, :1, None]
+    for k, strength in enumerate(STRENGTHS, start=1):
+        # rows beyond what the calibration buffer itself rests on count no more: s / κ in place of κ Σ W
+        pull = strength * max(1.0, n_rows / most)
+        others = estimate_mix(rows, np.tile(prior, (len(rows), 1)), pull, leave_one_out=True)
+        shares = rows * others
+        shares /= shares.sum(axis=1, keepdims=True)
+        whole = (shares.sum(axis=2) + pull * prior) / (n_rows + pull)
+        if step > 1:  # rows that stand for no others see the mix of all that do
+            represented = np.repeat(whole[..., None], ratios.shape[2], axis=2)
+            represented[..., ::step] = others
+            others = represented
+        # W / P = (Q / π) / Σ L Q, also where P is 0
+        total = (ratios * others).sum(axis=1, keepdims=True)
+        tilts += weights[:, k, None, None] * others / (prior[:, None] * total)
+        mixes += weights[:, k, None] * whole
+    given = np.empty_like(tilts)
+    np.put_along_axis(given, order, tilts, axis=2)
+    return given, mixes, weights[:, 0]
+
+
+def _model_weights(evidence: FloatArray, odds: float) -> FloatArray:
+    """V (G, 1 + S): the reference ∝ odds, each strength ∝ its evidence / S."""
+    if odds == math.inf:
+        return np.eye(1, 1 + len(STRENGTHS)).repeat(len(evidence), axis=0)
+    logs = np.insert(evidence - math.log(len(STRENGTHS)), 0, math.log(odds), axis=1)
+    weights: FloatArray = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
+
+
+def log_evidence(ratios: FloatArray, prior: FloatArray, most: float) -> FloatArray:
+    """ℓ of each batch and strength, (G, S): e^ℓ averaged over two fixed orders of the rows, L (G, T, n).
+
+    Each row is predicted from those before it: with counts c = sπ at first, q = c / Σc, the likelihood
+    gains the factor Σ_t L_it q_t, and c grows by the row's posterior. e^ℓ is an e-value: for a batch that is
+    mixed like the reference, with calibrated posteriors and rows in an order that does not depend on them,
+    its expectation is 1. Of sorted rows it is 1 to a few percent.
+    """
+    strengths = np.array(STRENGTHS)
+    orders = fixed_orders(ratios.shape[2])[:, : math.ceil(most)]
+    rows = np.moveaxis(ratios[..., orders], (3, 1), (0, 3))[..., None, :]  # (n, G, 2, 1, T)
+    counts = np.tile(strengths[:, None] * prior, (len(ratios), len(orders), 1, 1))  # (G, 2, S, T)
+    totals = np.empty((len(rows), *counts.shape[:3]))
+    for i, row in enumerate(rows):
+        gains = row * counts
+        totals[i] = gains.sum(axis=3)
+        counts += gains / totals[i, ..., None]
+    sizes = strengths + np.arange(len(rows))[:, None]  # Σ c before each row
+    logs = np.log(totals).sum(axis=0) - np.log(sizes).sum(axis=0)
+    evidence: FloatArray = np.logaddexp.reduce(logs, axis=1) - math.log(len(orders))
+    return evidence
+
+
+def fixed_orders(n_rows: int) -> IntArray:
+    """Two pseudo-random orders of n positions, (2, n)."""
+    hashes = np.arange(1, n_rows + 1) * np.array(MULTIPLIERS)[:, None] % PRIME
+    square = hashes**2 % PRIME
+    return np.argsort(square**2 % PRIME * hashes % PRIME, axis=1)
+
+
+def row_spreads(logits: np.ndarray) -> FloatArray:
+    """Max z − mean z of each row, at most 10⁶."""
+    z = log_softmax(logits)
+    spreads: FloatArray = z.max(axis=1) - z.mean(axis=1)
+    return spreads
+
+
+def _class_spreads(rows: CalibrationSet) -> FloatArray:
+    spreads = np.concatenate([row_spreads(rows.logits[block]) for block in row_blocks(*rows.logits.shape)])
+    mass = np.bincount(rows.labels, rows.weights)
+    means = np.bincount(rows.labels, rows.weights * spreads) / mass
+    variance = np.average((spreads - means[rows.labels]) ** 2, weights=rows.weights)
+    return np.array([means.min(), means.max(), math.sqrt(variance)])
+
+
+def _warn_if_few(effective_rows: FloatArray) -> None:
+    few = int((effective_rows < FEW_ROWS).sum())
+    if few:
+        warnings.warn(
+            f"{few} of {len(effective_rows)} batches rest on fewer than {FEW_ROWS:.0f} effective calibration "
+            f"rows (least: {effective_rows.min():.1f}): their tasks are rare in the calibration buffer",
+            EvidenceWarning,
+            stacklevel=5,
+        )
+
+
+def _warn_if_shifted(means: FloatArray, sizes: IntArray, spread: FloatArray) -> None:
+    low, high, deviation = spread
+    error = SHIFT_ERRORS * deviation / np.sqrt(sizes)
+    outside = (sizes >= SHIFT_ROWS) & ((means < low - error) | (means > high + error))
+    if outside.any():
+        warnings.warn(
+            f"{np.count_nonzero(outside)} of {len(means)} batches have logits of another scale than the "
+            f"calibration buffer: their max z − mean z is {means[outside][0]:.3g} on average, that of its "
+            f"classes {low:.3g} to {high:.3g}; the estimated mix may be wrong",
+            ShiftWarning,
+            stacklevel=5,
+        )
