@@ -67,10 +67,10 @@ class MethodSettings(_Section):
 
 
 def default_settings() -> dict[str, Any]:
-    """Dotted key → default: those of ``default.toml`` and of `TrainingSettings`."""
-    stated = flatten(parse_toml(read_preset("default"), "default.toml"))
-    training = {f"training.{name}": value for name, value in TrainingSettings().model_dump().items()}
-    return {**stated, **training}
+    """Dotted key → default, from ``default.toml`` and `TrainingSettings`, in the order of `Config`."""
+    tables = parse_toml(read_preset("default"), "default.toml")
+    tables["training"] = TrainingSettings().model_dump()
+    return flatten({name: tables[name] for name in Config.model_fields if name in tables})
 
 
 class Config(_Section):
