@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from equable.benchmark.config_errors import suggestion
-from equable.benchmark.settings import MethodSettings, flatten
+from equable.benchmark.settings import Config, MethodSettings, flatten
 from equable.benchmark.user_methods import absolute_path, read_methods
 from equable.errors import ConfigError
 from equable.training.settings import TrainingSettings
@@ -74,9 +74,11 @@ def parse_value(text: str, origin: str) -> Any:
 
 def default_layer() -> Layer:
     """Every setting with its default: those of ``default.toml`` and of `TrainingSettings`."""
-    stated = flatten(parse_toml(read_preset("default"), "default.toml"))
-    training = {f"training.{name}": value for name, value in TrainingSettings().model_dump().items()}
-    return Layer("default.toml", {**stated, **training})
+    tables = parse_toml(read_preset("default"), "default.toml")
+    tables["training"] = TrainingSettings().model_dump()
+    return Layer(
+        "default.toml", flatten({name: tables[name] for name in Config.model_fields if name in tables})
+    )
 
 
 def base_layer(what: str, place: str = "") -> Layer:

@@ -69,7 +69,8 @@ def collect_validation(
         "earlier_rest": ~inside & ~current,
     }
     forward_rows(network, images, everything[:BATCH], scenario.n_seen(index))  # warm-up
-    pieces, times = [], {}
+    pieces = []
+    times = {}
     for name, chosen in parts.items():
         if chosen.any():
             rows = everything[chosen]
@@ -84,7 +85,8 @@ def collect_tests(
     network: nn.Module, images: Images, scenario: Scenario, index: int
 ) -> tuple[Outputs, dict[str, Timed]]:
     """The test sets of tasks 0 … `index`, and the time for each task."""
-    pieces, times = [], {}
+    pieces = []
+    times = {}
     for task in scenario[: index + 1]:
         piece, times[str(task.index)] = collect(network, images, scenario, task.test, scenario.n_seen(index))
         pieces.append(piece)
