@@ -136,3 +136,17 @@ def test_finished_files_are_counted(tiny_run):
 
     jobs = [SeedJob(str(tiny_run.path), seed, "", "{}") for seed in (0, 5)]
     assert count_files(jobs) == count_files(jobs[:1]) == 3 * (len(METHODS) + 2)
+
+
+def test_the_bar_follows_the_files(tiny_run, monkeypatch, capsys):
+    from equable.benchmark import run as running
+    from equable.benchmark.progress import open_bar
+
+    monkeypatch.setattr(running, "SECONDS_BETWEEN_COUNTS", 0)
+    with open_bar("planted", 200, show=True) as bar:
+        counter = running._FileCounter([SeedJob(str(tiny_run.path), 0, "", "{}")], bar)
+        whole = counter.seen
+        tiny_run.score(0, 0, "rc").unlink()
+        counter(0, 1)
+        assert counter.seen == whole - 1
+    assert "1/1 cells, 1 failed" in capsys.readouterr().err.replace("\n", " ")

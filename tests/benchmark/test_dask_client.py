@@ -80,3 +80,31 @@ def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match=r"equable\[dask\]"), dask_client.connected("tcp://x:1"):
         pass
+
+
+def test_a_scheduler_without_workers_is_named_and_its_end_noticed(capfd, monkeypatch):
+    class Client:
+        status = "running"
+        closed = False
+
+        def __init__(self, address, **_):
+            self.address = address
+
+        def scheduler_info(self):
+            return {"workers": {}}
+
+        def close(self, timeout):
+            self.closed = True
+
+    async def answer(address):
+        return None
+
+    monkeypatch.setattr(dask_client, "_require_answer", answer)
+    monkeypatch.setattr("distributed.Client", Client)
+    with dask_client.connected("tcp://planted:1") as (client, check):
+        check()
+        assert "waiting for workers at tcp://planted:1" in capfd.readouterr().err
+        client.status = "connecting"
+        with pytest.raises(ClusterError, match="tcp://planted:1 went away"):
+            check()
+    assert client.closed

@@ -194,6 +194,15 @@ def test_data_of_a_grid_are_a_known_name_or_lie_beside_it(tmp_path, monkeypatch)
     assert config.data.source == str(tmp_path / "tiny.npz")
 
 
+def test_data_that_do_not_suit_a_run_are_named_with_the_run(tmp_path):
+    pytest.importorskip("torch")
+    text = '[grid]\ndatasets = [{ preset = "digits", data = "tiny.npz" }]\n[scenario]\ntasks = 3\n'
+    grid = load_grid(write(tmp_path, text))
+    with pytest.raises(ConfigError, match=r"run tiny-slim_resnet18: .*scenario\.tasks"):
+        run_grid(grid, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_a_run_of_the_grid_reads_is_named_with_its_place(tmp_path):
     (tmp_path / "notes.txt").write_text("no data")
     path = write(tmp_path, GRID.replace("tiny.npz", "notes.txt"))

@@ -102,6 +102,15 @@ def test_no_process_works_without_its_lease(planted, monkeypatch, loss):
     assert begun.is_set()
 
 
+def test_a_process_ends_when_the_lease_is_not_renewed(planted, monkeypatch):
+    """As on a cluster whose driver was killed: the lease stays, and nobody renews it."""
+    monkeypatch.setattr(workers, "DURATION", 0.6)
+    planted.mkdir()
+    lines = ["filelock/2", "pid=1", "host=far", "mode=lease", "token=dead", "duration=0.6"]
+    (planted / FILE).write_text("\n".join([*lines, ""]))
+    assert watch_seed(SeedJob(str(planted), 2, "dead", "{}", threads=3)).state == "stopped"
+
+
 def test_a_process_that_does_not_stop_is_killed(monkeypatch):
     monkeypatch.setattr(workers, "SECONDS_TO_STOP", 0.2)
     code = "import time; print('begun', flush=True); time.sleep(60)"

@@ -80,6 +80,14 @@ def is_held(folder: Path, token: str) -> bool:
     return owner is not None and owner.token == token
 
 
+def renewal_time(folder: Path) -> int | None:
+    """When the lease was renewed, only to be compared with itself; None without a lease."""
+    try:
+        return os.stat(folder / FILE).st_mtime_ns
+    except OSError:
+        return None
+
+
 def is_running(folder: Path, token: str) -> bool:
     """Whether the folder is under the lease of this token and its owner is not known to be dead."""
     owner = _lock(folder).owner

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from equable.benchmark.environment import THREAD_VARIABLES, cpu_count
-from equable.benchmark.lease import Lease, is_held
+from equable.benchmark.lease import DURATION, Lease, is_held, renewal_time
 from equable.benchmark.seed_job import TRIES, SeedJob, SeedOutcome
 from equable.benchmark.settings import Config
 from equable.errors import ClusterError, LockedError
@@ -186,13 +186,19 @@ def _run_process(job: SeedJob) -> SeedOutcome | None:
 
 
 def _wait(process: subprocess.Popen[bytes], job: SeedJob) -> bool:
-    """Wait for a process; False if it still runs while the lease is gone."""
+    """Wait for a process; False if it still runs while the lease is gone or no longer renewed."""
+    folder = Path(job.folder)
     misses = 0
-    while misses < MISSES:
+    unchanged = 0  # looks, not seconds: a watcher that was suspended does not look
+    renewed = None
+    while misses < MISSES and unchanged * SECONDS_BETWEEN_LOOKS < 2 * DURATION:
         with suppress(subprocess.TimeoutExpired):
             process.wait(SECONDS_BETWEEN_LOOKS)
             return True
-        misses = 0 if is_held(Path(job.folder), job.lease) else misses + 1
+        misses = 0 if is_held(folder, job.lease) else misses + 1
+        before = renewed
+        renewed = renewal_time(folder)
+        unchanged = unchanged + 1 if renewed == before else 0
     return False
 
 
