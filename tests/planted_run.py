@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from equable.benchmark.batching import SCHEMA
 from equable.benchmark.score_record import Score
 from equable.files import write_json, write_sealed, write_text
 
@@ -214,7 +215,8 @@ def plant_arrivals(
             for method, value in {**STEADY, **values, "dats_no_prior": values["arc"] - 0.001}.items()
         ]
         write_sealed(
-            folder / "arrivals" / f"seed-{seed}.json", {"schema": 1, "outputs": outputs, "records": records}
+            folder / "arrivals" / f"seed-{seed}.json",
+            {"schema": SCHEMA, "outputs": outputs, "records": records},
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from equable.benchmark.batching import SCHEMA
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score
 from equable.benchmark.sealed_settings import changes
@@ -103,5 +104,6 @@ def _arrivals(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
         value = read_sealed(path)
         if not isinstance(value, dict) or not {"outputs", "records"} <= set(value):
             raise FileFormatError(f"{path} must hold arrivals; it holds other keys. Delete it")
-        found += value["records"] if value["outputs"] in outputs else []
+        current = value.get("schema") == SCHEMA and value["outputs"] in outputs
+        found += value["records"] if current else []
     return tuple(found)
