@@ -42,11 +42,11 @@ from equable.errors import EvidenceWarning, InputError
 from equable.outputs import Outputs
 
 FEW_ROWS = 10.0
-# So many rows hold any batch at the calibration buffer's own mix; far more would overflow.
+# This many rows keep any batch at the calibration buffer's own mix; far more would overflow.
 MAX_STRENGTH = 1e12
-# How much stronger a batch's classes are pulled to the mix of its tasks than its tasks to the buffer's.
+# Strength of the prior of the class mix, relative to that of the task mix.
 TASK_PULL = 6.0
-# Posteriors of so many numbers, or rows, are held at once: of larger inputs, whole batches after another.
+# At most this many posteriors, or rows, are held at once; larger inputs are processed batch by batch.
 POSTERIOR_ELEMENTS = 1 << 24
 POSTERIOR_ROWS = 1 << 16
 
@@ -208,7 +208,7 @@ class ARC(Calibrator):
 
     def _mixes(self, posterior: FloatArray, codes: IntArray, n_groups: int) -> FloatArray:
         """The class mix of each batch, (G, K)."""
-        strength = float(self.prior_strength)  # numpy's narrow numbers overflow when rows are added to them
+        strength = float(self.prior_strength)  # narrow numpy numbers would overflow
         if len(self.task_mixes_) == 1:
             return estimate_mixes(posterior, self.prior_, codes, n_groups, strength)
         shares = self.task_mixes_.sum(axis=1)
@@ -233,9 +233,9 @@ def _task_mixes(rows: CalibrationSet) -> FloatArray:
     tasks = (
         np.zeros_like(rows.labels) if rows.tasks is None else np.unique(rows.tasks, return_inverse=True)[1]
     )
-    shape = (int(tasks.max()) + 1, rows.n_classes)
-    cells = np.bincount(tasks * rows.n_classes + rows.labels, rows.weights, minlength=shape[0] * shape[1])
-    mixes = (cells / cells.sum()).reshape(shape)
+    n_cells = (int(tasks.max()) + 1) * rows.n_classes
+    cells = np.bincount(tasks * rows.n_classes + rows.labels, rows.weights, minlength=n_cells)
+    mixes = (cells / cells.sum()).reshape(-1, rows.n_classes)
     occupied: FloatArray = mixes[mixes.sum(axis=1) > 0]
     return occupied
 
