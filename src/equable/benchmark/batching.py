@@ -43,6 +43,7 @@ from equable.errors import (
     EvidenceWarning,
     FileFormatError,
     MethodError,
+    ShiftWarning,
 )
 from equable.files import read_sealed, write_sealed
 from equable.metrics import TaskComparison, compare_tasks
@@ -86,7 +87,11 @@ def measure_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
     loaded = load_step(folder.task(seed, task))
     score = config.score
     with one_thread(), warnings.catch_warnings():
-        for expected in (EvidenceWarning, ConvergenceWarning):  # small batches have few rows by design
+        for expected in (
+            EvidenceWarning,
+            ConvergenceWarning,
+            ShiftWarning,
+        ):  # small batches have few rows by design
             warnings.simplefilter("ignore", expected)
         for record in measure(loaded, seed, score.n_bins, score.n_bootstrap, missing):
             known.setdefault(record["method"], []).append(record)
@@ -118,8 +123,8 @@ def _stored(
 
 
 def measured_methods(methods: Mapping[str, Method] = METHODS) -> dict[str, Method]:
-    """Every method but oracles and variants, and the variants of ARC."""
-    return {n: m for n, m in methods.items() if not m.bound and (not m.variant or n.startswith("arc"))}
+    """Every method but oracles and variants."""
+    return {name: method for name, method in methods.items() if not (method.bound or method.variant)}
 
 
 def measure(

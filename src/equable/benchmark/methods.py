@@ -15,9 +15,11 @@ from equable.benchmark.tcil import SGDTemperatureScaling
 from equable.calibrators import (
     ARC,
     DATS,
+    BiasCorrection,
     Calibrator,
     EnsembleTemperatureScaling,
     ParametrizedTemperatureScaling,
+    TaskMix,
     TemperatureScaling,
     Uncalibrated,
 )
@@ -67,6 +69,10 @@ METHODS: dict[str, Method] = {
     "dats": Method("DATS", "calibration_buffer", DATS),
     "lascal": Method("LaSCal", "calibration_buffer", LaSCal),
     "arc": Method("ARC", "calibration_buffer", ARC),
+    "bic": Method("BiC", "calibration_buffer", lambda: BiasCorrection(by="newest")),
+    "bcts": Method("BCTS", "calibration_buffer", lambda: BiasCorrection(by="class")),
+    "bias": Method("Bias correction", "calibration_buffer", BiasCorrection),
+    "taskmix": Method("TaskMix", "calibration_buffer", TaskMix),
     "tcil_exact": Method(
         "T-CIL, exact", "perturbed", lambda: TemperatureScaling(prior_strength=0), variant=True
     ),
