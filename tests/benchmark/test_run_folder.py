@@ -9,12 +9,12 @@ from equable.benchmark.config import load_config, read_config
 from equable.benchmark.environment import describe_environment
 from equable.benchmark.run_folder import (
     RunFolder,
-    differences,
     open_run,
     outputs_digest,
     require_seeds,
     start_run,
 )
+from equable.benchmark.sealed_settings import changes, comparable
 from equable.errors import ConfigError, FileFormatError
 
 
@@ -67,7 +67,7 @@ def test_a_run_may_move_house(tiny_config):
             "training": tiny_config.training.model_copy(update={"threads": 7}),
         }
     )
-    assert differences(tiny_config, moved) == []
+    assert changes(comparable(tiny_config.flat()), comparable(moved.flat())) == []
 
 
 def test_another_machine_is_recorded(tmp_path, tiny_config, monkeypatch):

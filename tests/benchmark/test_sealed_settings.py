@@ -116,13 +116,12 @@ def test_settings_are_sealed_once_and_hold_no_place(tmp_path, tiny_config):
     assert (path.read_bytes(), path.stat().st_mtime_ns) == first
 
 
-def test_damaged_settings_are_refused_and_left_alone(tiny_run, tiny_config):
-    whole = tiny_run.config_path.read_bytes()
-    for damaged in (whole[:20], whole[:200]):
-        tiny_run.config_path.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"config\.toml"):
-            start_run(tiny_run.path, tiny_config)
-        assert tiny_run.config_path.read_bytes() == damaged
+def test_damaged_settings_are_checked_against_the_sealed_ones(tiny_run, tiny_config):
+    tiny_run.config_path.write_bytes(tiny_run.config_path.read_bytes()[:80])
+    more = tiny_config.model_copy(update={"score": tiny_config.score.model_copy(update={"n_bins": 15})})
+    with pytest.raises(ConfigError, match=r"score\.n_bins: 10 → 15 \(stored → given\)"):
+        start_run(tiny_run.path, more)
+    assert start_run(tiny_run.path, tiny_config).config() == tiny_config
 
 
 def test_a_newer_seal_is_not_guessed_at(tiny_run):

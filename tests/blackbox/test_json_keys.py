@@ -44,7 +44,7 @@ def everything(reference, tmp_path_factory):
         "status": printed("status", run),
         "score": printed("score", run, "--jobs", 1),
         "ablate": printed("ablate", run),
-        "regimes": printed("regimes", run),
+        "arrivals": printed("arrivals", run),
         "report": printed("report", run),
         "calibrate": printed("calibrate", rows, "--method", "dats", "--current", rows, "--out", cal),
         "apply": printed("apply", cal, rows, "--out", out),

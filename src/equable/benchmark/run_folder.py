@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +21,15 @@ from typing import Any
 from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
 from equable.benchmark.lease import FILE as LEASE_FILE
+from equable.benchmark.sealed_settings import FILE as SETTINGS_FILE
 from equable.benchmark.sealed_settings import (
-    FILE as SETTINGS_FILE,
-)
-from equable.benchmark.sealed_settings import (
-    differences,
+    changes,
+    comparable,
     require_unedited,
     seal_settings,
+    sealed_settings,
 )
-from equable.benchmark.settings import Config, MethodSettings
+from equable.benchmark.settings import Config, MethodSettings, flatten
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_json, read_sealed, sha256_of, write_json, write_text
 
@@ -103,14 +104,17 @@ def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None)
     folder = RunFolder(path)
     written = None
     if folder.config_path.exists():
-        written = folder.config()
-        changed = differences(written, config)
+        written = _intact_config(folder)
+        changed = changes(sealed_settings(path), comparable(config.flat()))
         if changed:
             raise ConfigError(
                 f"{path} was started with other settings: {'; '.join(changed)} (stored → given). "
                 "Give the same settings, or another --out"
             )
-        config = written.with_seeds(sorted({*written.seeds, *config.seeds})).with_methods(config.methods)
+        stored = written or config.with_seeds(
+            [int(p.name.removeprefix("seed-")) for p in path.glob("seed-*")]
+        )
+        config = stored.with_seeds(sorted({*stored.seeds, *config.seeds})).with_methods(config.methods)
     else:
         require_empty(path, "a run folder", but=[SETTINGS_FILE])  # left by a start that was killed
         seal_settings(path, config)
@@ -118,6 +122,16 @@ def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None)
         folder.write_config(config)
     _record_environment(path / "environment.json", data)
     return folder
+
+
+def _intact_config(folder: RunFolder) -> Config | None:
+    """The settings of the run; None if ``config.toml`` is damaged, that is, no TOML or without some keys."""
+    text = folder.config_path.read_text(encoding="utf-8", errors="replace")
+    try:
+        stated = set(flatten(tomllib.loads(text)))
+    except tomllib.TOMLDecodeError:
+        return None
+    return open_run(folder.path).config() if stated >= set(sealed_settings(folder.path)) else None
 
 
 def stored_methods(path: Path) -> dict[str, MethodSettings]:

@@ -25,11 +25,6 @@ FILE = "settings.json"
 FREE_KEYS = ("seeds", "data.data_dir", "training.device", "training.threads")
 
 
-def differences(stored: Config, given: Config) -> list[str]:
-    """``key: stored → given`` for each setting that defines another experiment."""
-    return changes(comparable(stored.flat()), comparable(given.flat()))
-
-
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """``key: old → new`` for each key of both whose values differ."""
     return [f"{key}: {old[key]!r} → {new[key]!r}" for key in old if key in new and old[key] != new[key]]
