@@ -72,17 +72,18 @@ def test_keys_are_those_stored(everything):
         (("run", "{place}/wrong.toml"), 1, "training.colour"),
         (("run", "no-such-preset"), 1, "no-such-preset"),
         (("run",), 2, "Missing argument"),
-        (("status", "{place}/absent"), 2, "absent"),
+        (("status", "absent"), 2, "absent"),
         (("datasets", "check", "{place}/absent.npz"), 1, "absent.npz"),
         (("--version",), 0, ""),
     ],
 )
-def test_exit_codes(reference, tmp_path, words, code, named):
+def test_exit_codes(reference, tmp_path, monkeypatch, words, code, named):
     """0 done, 1 refused, 2 wrong usage; tests of interrupted runs check 130, and 1 of a failed seed."""
     for name in ("tiny.npz", "held.py"):
         shutil.copy(reference.parent / name, tmp_path)
     wrong = SETTINGS.replace("threads = 1", "threads = 1\ncolour = 3")
     (tmp_path / "wrong.toml").write_text(wrong, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     found = call(*(word.format(place=tmp_path) for word in words))
     assert found.exit_code == code, found.output
     assert named in found.output
