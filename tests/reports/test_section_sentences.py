@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import Score
+from equable.benchmark.task_outputs import load_step
 from equable.reports.report import write_report
 from equable.reports.results import load_results
 from equable.reports.sentences import arrival_sentences, featured, referral_sentences, summarise
@@ -75,14 +77,22 @@ def test_estimates_of_a_batch_are_tabulated(folder):
 def test_estimates_of_taskmix_stand_beside_those_of_arc(tmp_path):
     folder = make_run(tmp_path, changes={**CHANGES, "taskmix": (-0.25, -0.03)})
     plant_estimates(folder, "taskmix")
-    assert rows_of(load_results(folder), "batch_estimates")["Task 1"] == [
-        "85.0 ± 5.0",
-        "25.0 ± 0.0",
-        "40 ± 0",
-    ]
+    rows = rows_of(load_results(folder), "batch_estimates")
+    assert rows["Task 1"] == ["85.0 ± 5.0", "25.0 ± 0.0", "40 ± 0"]
     plant_estimates(folder, "arc")
     (table,) = (t for t in build_tables(load_results(folder)) if t.name == "batch_estimates")
     assert table.groups == [("TaskMix", 3), ("ARC", 3)]
+
+
+def test_estimates_of_taskmix_are_those_of_its_explanation(finished_run):
+    step = load_step(finished_run / "seed-0" / "task-2")
+    score = Score.load(finished_run / "scores" / "seed-0_task-2_taskmix.json")
+    explained = METHODS["taskmix"].fit(step).explain(step.test.logits, groups=step.test.tasks)
+    assert [batch["task"] for batch in score.facts["batches"]] == [0, 1, 2]
+    for task, (batch, truth) in enumerate(zip(score.facts["batches"], explained, strict=True)):
+        assert batch["own_task"] == pytest.approx(truth.mix[task])
+        assert batch["reference_probability"] == pytest.approx(truth.reference_probability)
+        assert batch["effective_rows"] == pytest.approx(truth.effective_rows)
 
 
 def test_arc_is_ranked_and_its_variants_are_not(folder):
