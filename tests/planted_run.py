@@ -23,6 +23,8 @@ CHANGES = {
     "oracle_task": (-0.26, -0.025),
     "oracle_single": (-0.20, 0.08),
 }
+#: Change in accuracy of every task by the methods that change predicted classes.
+GAINS = {"bias": 0.1, "taskmix": 0.2}
 BEFORE = (0.30, 0.05)  # ECE before calibration on earlier tasks and on the last
 TEMPERATURES = {"rc": 3.0, "tcil": 2.8, "ts": 1.2, "oracle_single": 3.0, "uncalibrated": 1.0}
 N_BINS = 10
@@ -49,7 +51,7 @@ def make_score(
                 "task": index,
                 "count": 1000 + index,
                 "accuracy_before": 0.6 + 0.05 * index,
-                "accuracy": 0.6 + 0.05 * index,
+                "accuracy": 0.6 + 0.05 * index + GAINS.get(method, 0.0),
                 "nll_before": 2.0,
                 "nll": 2.0 + 5 * delta,
                 "ece_before": before,
@@ -65,7 +67,7 @@ def make_score(
         comparison=_comparison(records, half_width),
         pooled={"uniform": 0.1 + 0.01 * task, "quantile": 0.2 + 0.01 * task},
         temperatures=_temperatures(method, task),
-        confidence=[0.9] * (task + 1),
+        confidence=[0.9 - 0.1 * bool(GAINS.get(method))] * (task + 1),
         reliability=[_reliability() for _ in range(task + 1)],
         referral=[{"share": [0.1, 0.5, 1.0], "error": [0.0, 0.1, 0.3]}] * (task + 2),
         accepted=[0.3] * (task + 2),
@@ -205,14 +207,27 @@ STEADY = {"uncalibrated": 0.4, "rc": 0.10, "tcil": 0.105}
 
 
 def plant_arrivals(
-    folder: Path, *, seeds: tuple[int, ...] = (0, 1), outputs: str = "0" * 64, half_width: float | None = 0.01
+    folder: Path,
+    *,
+    seeds: tuple[int, ...] = (0, 1),
+    outputs: str = "0" * 64,
+    half_width: float | None = 0.01,
+    taskmix: bool = False,
 ) -> None:
-    """Arrivals of a run: seed s has 0.02·s more; pooled ECE is half the average, NLL ten times it."""
+    """Arrivals of a run: seed s has 0.02·s more; pooled ECE is half the average, NLL ten times it.
+
+    TaskMix has half the error of ARC in batches of one task, and as much in others.
+    """
     for seed in seeds:
         records = [
             _arrival(arrival, batch, method, seed, value + 0.02 * seed, half_width)
             for (arrival, batch), values in ARRIVALS.items()
-            for method, value in {**STEADY, **values, "dats_no_prior": values["arc"] - 0.001}.items()
+            for method, value in {
+                **STEADY,
+                **values,
+                "dats_no_prior": values["arc"] - 0.001,
+                **({"taskmix": values["arc"] * (0.5 if arrival == "pure" else 1.0)} if taskmix else {}),
+            }.items()
         ]
         write_sealed(
             folder / "arrivals" / f"seed-{seed}.json",
@@ -224,10 +239,10 @@ def _arrival(
     arrival: str, batch: int, method: str, seed: int, value: float, half_width: float | None
 ) -> dict[str, Any]:
     measures = {
-        "accuracy": 0.7,
+        "accuracy": 0.7 + GAINS.get(method, 0.0),
         "nll": 10 * value,
         "average_ece": value,
-        "pooled_accuracy": 0.6,
+        "pooled_accuracy": 0.6 + GAINS.get(method, 0.0),
         "pooled_nll": 5 * value,
         "pooled_ece": value / 2,
     }
@@ -235,17 +250,14 @@ def _arrival(
     return {"arrival": arrival, "batch": batch, "method": method, "seed": seed, **measures, "intervals": ends}
 
 
-def plant_beliefs(folder: Path, n_tasks: int = 3) -> None:
-    """ARC's estimates after the last task, written into its scores of a planted run."""
-    for path in folder.glob(f"scores/seed-*_task-{n_tasks - 1}_arc.json"):
+def plant_estimates(folder: Path, method: str, n_tasks: int = 3) -> None:
+    """Estimates of ARC or TaskMix after the last task, written into its scores of a planted run."""
+    for path in folder.glob(f"scores/seed-*_task-{n_tasks - 1}_{method}.json"):
         score = Score.load(path)
-        batches = [
-            {
-                "task": task,
-                "temperature": 2.0 + task + score.seed,
-                "effective_rows": 40.0 + 10 * task,
-                "own_classes": 0.9,
-            }
-            for task in range(n_tasks)
-        ]
+        own = (
+            {"own_task": 0.8 + 0.1 * score.seed, "reference_probability": 0.25}
+            if method == "taskmix"
+            else {"own_classes": 0.9, "temperature": 2.0 + score.seed}
+        )
+        batches = [{"task": task, "effective_rows": 40.0 + 10 * task, **own} for task in range(n_tasks)]
         replace(score, facts={"batches": batches}).save(path)

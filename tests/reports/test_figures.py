@@ -27,7 +27,7 @@ from equable.reports.figures.style import (
     temperature_axis,
     to_svg,
 )
-from equable.reports.figures.tasks import draw_learned_temperature, draw_worst
+from equable.reports.figures.tasks import draw_confidence, draw_learned_temperature, draw_worst
 from equable.reports.results import load_results
 from planted_run import make_run, make_score
 
@@ -108,6 +108,19 @@ def test_worst_change_bars_are_the_planted_numbers(run):
     assert hatched == [False, True, True, False]  # harm is told by more than colour
 
 
+def test_confidence_stands_beside_the_accuracy_of_the_same_predictions(run, tmp_path):
+    with drawing():
+        (axes,) = draw_confidence(run).axes
+        (own,) = draw_confidence(load_results(make_run(tmp_path, changes={"taskmix": (-0.25, -0.03)}))).axes
+    lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert lines["accuracy"] == pytest.approx([60, 65, 70])
+    lines = {line.get_label(): list(line.get_ydata()) for line in own.lines}
+    assert lines["accuracy, uncalibrated"] == pytest.approx([60, 65, 70])
+    assert lines["accuracy, TaskMix"] == pytest.approx([80, 85, 90])
+    confidence = {c.get_label(): list(c.lines[0].get_ydata()) for c in own.containers}
+    assert confidence["confidence, TaskMix"] == pytest.approx([80, 80, 80])
+
+
 def test_several_runs_share_one_figure(run, tmp_path):
     other = load_results(make_run(tmp_path, name="Other"))
     plot = worst_plot([run, other])
@@ -165,8 +178,8 @@ ORACLES = [name for name, method in METHODS.items() if method.bound]
 
 
 @pytest.mark.parametrize("part", ["color", "marker"])
-def test_no_two_methods_share_a_colour_or_a_marker(part):
-    assert set(RANKED + ORACLES) <= set(LOOKS)
+def test_every_method_that_is_drawn_has_a_colour_and_a_marker_of_its_own(part):
+    assert set(LOOKS) == {*RANKED, *ORACLES}  # variants are in tables alone
     found = [getattr(look, part) for look in (*LOOKS.values(), OTHER_LOOK)]
     assert len(set(found)) == len(found)
 

@@ -1,4 +1,4 @@
-"""Sentences of the page's sections, ARC's estimates and rows accepted beyond RC's, from planted numbers."""
+"""Sentences of the page's sections, estimates of a batch, rows accepted beyond RC's: planted numbers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import Score
+from equable.benchmark.task_outputs import load_step
 from equable.reports.report import write_report
 from equable.reports.results import load_results
-from equable.reports.sentences import arrival_sentences, referral_sentences, summarise
+from equable.reports.sentences import arrival_sentences, featured, referral_sentences, summarise
 from equable.reports.tables import build_tables
-from planted_run import make_run, plant_arrivals, plant_beliefs
+from planted_run import make_run, plant_arrivals, plant_estimates
 
 CHANGES = {"arc": (-0.23, -0.02), "dats_no_prior": (-0.22, -0.02)}
 #: Share accepted at 5 % error on three tasks and all rows.
@@ -64,18 +66,39 @@ def test_referral_sentences(folder):
     assert dats.startswith("Rows acceptable at ≤ 5 % error: DATS 61.0 %, RC 60.0 %; difference +1.0 ± 0.0")
 
 
-def test_arc_estimates_are_tabulated(folder):
-    assert "beliefs" not in {table.name for table in build_tables(load_results(folder))}
-    plant_beliefs(folder)
-    rows = rows_of(load_results(folder), "beliefs")
+def test_estimates_of_a_batch_are_tabulated(folder):
+    assert "batch_estimates" not in {table.name for table in build_tables(load_results(folder))}
+    plant_estimates(folder, "arc")
+    rows = rows_of(load_results(folder), "batch_estimates")
     assert list(rows) == ["Task 1", "Task 2", "Task 3"]
-    assert rows["Task 2"] == ["3.50 ± 0.50", "50 ± 0", "90.0 ± 0.0"]
+    assert rows["Task 2"] == ["90.0 ± 0.0", "2.50 ± 0.50", "50 ± 0"]
+
+
+def test_estimates_of_taskmix_stand_beside_those_of_arc(tmp_path):
+    folder = make_run(tmp_path, changes={**CHANGES, "taskmix": (-0.25, -0.03)})
+    plant_estimates(folder, "taskmix")
+    rows = rows_of(load_results(folder), "batch_estimates")
+    assert rows["Task 1"] == ["85.0 ± 5.0", "25.0 ± 0.0", "40 ± 0"]
+    plant_estimates(folder, "arc")
+    (table,) = (t for t in build_tables(load_results(folder)) if t.name == "batch_estimates")
+    assert table.groups == [("TaskMix", 3), ("ARC", 3)]
+
+
+def test_estimates_of_taskmix_are_those_of_its_explanation(finished_run):
+    step = load_step(finished_run / "seed-0" / "task-2")
+    score = Score.load(finished_run / "scores" / "seed-0_task-2_taskmix.json")
+    explained = METHODS["taskmix"].fit(step).explain(step.test.logits, groups=step.test.tasks)
+    assert [batch["task"] for batch in score.facts["batches"]] == [0, 1, 2]
+    for task, (batch, truth) in enumerate(zip(score.facts["batches"], explained, strict=True)):
+        assert batch["own_task"] == pytest.approx(truth.mix[task])
+        assert batch["reference_probability"] == pytest.approx(truth.reference_probability)
+        assert batch["effective_rows"] == pytest.approx(truth.effective_rows)
 
 
 def test_arc_is_ranked_and_its_variants_are_not(folder):
     run = load_results(folder)
     assert run.ranked == ("uncalibrated", "ts", "rc", "tcil", "dats", "arc")
-    assert run.featured == ["arc", "dats", "rc"]
+    assert featured(run) == ["arc", "dats", "rc"]
     first, second, *_ = summarise(run)
     assert first.startswith("ARC lowers average ECE from 22.2 to")
     assert second.startswith("DATS lowers average ECE")
@@ -89,8 +112,8 @@ def test_arc_is_spoken_of_where_another_is_best(tmp_path):
 
 
 def test_page_says_it_all(folder, blank_figures):
-    plant_beliefs(folder)
+    plant_estimates(folder, "arc")
     text = write_report([folder]).read_text(encoding="utf-8")
-    assert "ARC&#39;s estimates" in text
+    assert "Estimates of a batch" in text
     assert "Rows acceptable at ≤ 5 % error: ARC 65.0 %" in text
     assert 'id="table-referral"' in text

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from equable.reports.report import write_report
 from equable.reports.results import load_results
-from equable.reports.sentences import harmed_tasks, summarise
+from equable.reports.results.verdicts import harmed_tasks
+from equable.reports.sentences import ASSUMPTION, RECOMMENDED, featured, lead_method, summarise
 from equable.reports.tables import build_tables
-from planted_run import make_run
+from planted_run import make_run, plant_arrivals
 
 
 def told(tmp_path, **options):
@@ -96,3 +98,72 @@ def test_harm_must_hold_for_all_tasks_at_once(tmp_path, rise, harmed):
     # ±1 point is 95 % for one task; for three at once it is 2.394 / 1.960 = ±1.22 points
     run = load_results(make_run(tmp_path, changes={"dats": (-0.1, rise)}))
     assert harmed_tasks(run, "dats") == harmed
+
+
+# The recommended method ------------------------------------------------------------------------------
+
+TASKMIX = {"taskmix": (-0.25, -0.03), "bias": (-0.20, 0.01), "arc": (-0.21, -0.02)}
+
+
+def test_the_recommended_method_leads_and_its_assumption_follows(tmp_path):
+    first, second, third, fourth, *_ = told(tmp_path, changes=TASKMIX)
+    assert first == (
+        "TaskMix raises accuracy from 65.0 to 85.0 %, lowers average ECE from 22.2 to 4.5 % and harms no "
+        "task (worst change −3.0 points)."
+    )
+    assert second == ASSUMPTION
+    for assumed in ("few tasks", "calibration buffer (label shift)", "bias correction", "predicted classes"):
+        assert assumed in second
+    assert third == (
+        "Of the methods that keep the predicted class DATS is best: it lowers average ECE from 22.2 to 6.8 % "
+        "and harms no task."
+    )
+    assert fourth.startswith("ARC lowers average ECE from 22.2 to 7.5 %")
+
+
+def test_shuffled_batches_stand_beside_the_assumption(tmp_path):
+    folder = make_run(tmp_path, changes=TASKMIX)
+    plant_arrivals(folder, taskmix=True)
+    second = summarise(load_results(folder))[1]
+    numbers = "batches of 32 of shuffled tasks: accuracy 60.0 → 80.0 %, ECE 20.5 → 5.8 %, all rows pooled"
+    assert second == f"{ASSUMPTION.removesuffix('.')} ({numbers})."
+
+
+def test_the_recommended_method_leads_even_where_another_is_best(tmp_path):
+    run = load_results(make_run(tmp_path, changes=TASKMIX | {"taskmix": (-0.10, 0.05)}))
+    assert (run.best, lead_method(run)) == ("dats", RECOMMENDED)
+    assert featured(run)[:2] == ["taskmix", "dats"]
+    first, _, third, *_ = summarise(run)
+    assert first.endswith("lowers average ECE from 22.2 to 17.2 % but harms task 3 (+5.0 points).")
+    assert third.startswith("Of the methods that keep the predicted class DATS is best")
+
+
+def test_without_the_recommended_method_the_best_leads(tmp_path):
+    sentences = told(tmp_path, changes={"bias": (-0.25, 0.03)})
+    assert sentences[0] == (
+        "Bias correction raises accuracy from 65.0 to 75.0 %, lowers average ECE from 22.2 to 6.5 % but "
+        "harms task 3 (+3.0 points)."
+    )
+    assert sentences[1].startswith("Of the methods that keep the predicted class DATS is best")
+    assert ASSUMPTION not in sentences
+
+
+def test_no_method_that_keeps_the_predicted_class_helps(tmp_path):
+    worse = dict.fromkeys(("ts", "rc", "tcil", "dats"), (0.1, 0.1))
+    third = told(tmp_path, changes={**worse, "taskmix": (-0.25, -0.03)})[2]
+    assert third == "No method that keeps the predicted class lowers the uncalibrated network's ECE, 22.2 %."
+
+
+def test_page_opens_with_the_recommended_method(tmp_path, blank_figures):
+    folder = make_run(tmp_path / "run", changes=TASKMIX)
+    plant_arrivals(folder, taskmix=True)
+    text = write_report([folder]).read_text(encoding="utf-8")
+    assert '<p class="lead">TaskMix raises accuracy from 65.0 to 85.0 %' in text
+    tiles = text[text.index('<dl class="tiles">') : text.index("</dl>")]
+    places = [tiles.index(s) for s in ("65.0 → 85.0 %", "60.0 → 80.0 %", "22.2 → 4.5 %", "−3.0 points")]
+    assert places == sorted(places)
+    plain = write_report([make_run(tmp_path / "plain")]).read_text(encoding="utf-8")
+    assert '<p class="lead">DATS lowers average ECE from 22.2 to 6.8 % and harms no task.</p>' in plain
+    assert "TaskMix" not in plain[: plain.index("<main")]
+    both = write_report([folder, tmp_path / "plain"], tmp_path / "both").read_text(encoding="utf-8")
+    assert both.count("on shuffled or single rows what remains is the bias correction.") == 1

@@ -16,7 +16,7 @@ from equable.benchmark.score_record import Score
 from equable.benchmark.score_rows import score_rows
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, tasks_of
-from equable.calibrators import ARC, Calibrator, Uncalibrated
+from equable.calibrators import ARC, BatchFacts, BatchMix, Calibrator, TaskMix, Uncalibrated
 from equable.calibrators.newton import is_at_bound
 from equable.calibrators.row_blocks import softmax
 from equable.errors import InputError, UnsupportedError
@@ -61,7 +61,7 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     by_task = _by_task(temperatures, test)
     facts = {
         **learnt_numbers(calibrator),
-        **_arc_estimates(calibrator, test),
+        **_batch_estimates(calibrator, test),
         **_tcil_facts(method, test.step),
         "at_bound": _at_bound(calibrator, by_task),
         "rows": len(method.rows_of(test.step)),
@@ -154,25 +154,26 @@ def learnt_numbers(calibrator: Calibrator) -> dict[str, Any]:
     }
 
 
-def _arc_estimates(calibrator: Calibrator, test: StepTestRows) -> dict[str, Any]:
-    """Estimates of ARC for each task's test set.
+def _batch_estimates(calibrator: Calibrator, test: StepTestRows) -> dict[str, Any]:
+    """Estimates of ARC or TaskMix for each task's test set.
 
-    ``own_classes`` is the share of the estimated class mix on the task's own classes; 1 is right.
+    ``own_classes`` and ``own_task`` are the share of the estimated mix on the true task; 1 is right.
     """
-    if not isinstance(calibrator, ARC):
+    if not isinstance(calibrator, ARC | TaskMix):
         return {}
-    believed = calibrator.explain(test.step.test.logits, groups=test.tasks)
-    return {
-        "batches": [
-            {
-                "task": int(batch.group),
-                "temperature": batch.temperature,
-                "effective_rows": batch.effective_rows,
-                "own_classes": float(batch.mix[np.unique(test.labels[test.members[batch.group]])].sum()),
-            }
-            for batch in believed
-        ]
-    }
+    batches = calibrator.explain(test.step.test.logits, groups=test.tasks)
+    return {"batches": [_batch_estimate(batch, test) for batch in batches]}
+
+
+def _batch_estimate(batch: BatchFacts | BatchMix, test: StepTestRows) -> dict[str, float]:
+    task = int(batch.group)
+    found = {"task": task, "effective_rows": batch.effective_rows}
+    if isinstance(batch, BatchMix):
+        own = {"own_task": float(batch.mix[task]), "reference_probability": batch.reference_probability}
+    else:
+        classes = np.unique(test.labels[test.members[task]])
+        own = {"own_classes": float(batch.mix[classes].sum()), "temperature": batch.temperature}
+    return found | own
 
 
 def _tcil_facts(method: Method, step: Step) -> dict[str, Any]:

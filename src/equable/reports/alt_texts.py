@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from equable.reports.results import Results, Spread, number, percent, points, run_names
-from equable.reports.sentences import accepted_sentence, arrival_name, setting_name
+from equable.reports.sentences import accepted_sentence, arrival_name, lead_method, setting_name
 
 
 def _list(values: Iterable[float], digits: int = 1) -> str:
@@ -26,10 +26,13 @@ def worst_alt(runs: Sequence[Results]) -> str:
 
 
 def confidence_alt(run: Results) -> str:
-    """Confidence and accuracy of each task."""
-    confidence = 100 * run.listed("uncalibrated", lambda s: s.confidence).mean(axis=0)
-    accuracy = [_in_percent(run.of_task("uncalibrated", "accuracy", t)) for t in range(run.n_tasks)]
-    return f"Uncalibrated mean confidence by task: {_list(confidence)} %; accuracy: {_list(accuracy)} %."
+    """Confidence and accuracy of each task, before and after the lead method."""
+    parts = []
+    for method in dict.fromkeys(["uncalibrated", lead_method(run)]):
+        confidence = 100 * run.listed(method, lambda s: s.confidence).mean(axis=0)
+        accuracy = [_in_percent(run.of_task(method, "accuracy", t)) for t in range(run.n_tasks)]
+        parts.append(f"{run.label(method)}: confidence {_list(confidence)} %, accuracy {_list(accuracy)} %")
+    return f"Mean confidence and accuracy by task. {'; '.join(parts)}."
 
 
 def ideal_alt(run: Results) -> str:

@@ -12,10 +12,14 @@ from typing import Any
 from equable.reports.figures import DrawnFigure
 from equable.reports.results import Results, percent, points, run_names
 from equable.reports.sentences import (
+    ASSUMPTION,
+    RECOMMENDED,
     TOLERATED,
     accepted_sentence,
     arrival_sentences,
+    lead_method,
     referral_sentences,
+    shuffled,
     summarise,
 )
 from equable.reports.tables import Table, comparison_table
@@ -72,8 +76,10 @@ def runs_page(runs: Sequence[Results], figures: Figures) -> Page:
     for index, (run, name) in enumerate(zip(runs, names, strict=True)):
         table = replace(main_table(run), name=f"main-{index}")
         sections.append(PageSection(f"run-{index}", name, summarise(run), [table]))
+    assumed = [ASSUMPTION] if any(lead_method(run) == RECOMMENDED for run in runs) else []
     title = f"{len(runs)} runs compared"
-    return Page(title, "equable report", leads[0], leads[1:], (), [*sections, *_receipts(runs)])
+    sentences = [*leads[1:], *assumed]
+    return Page(title, "equable report", leads[0], sentences, (), [*sections, *_receipts(runs)])
 
 
 def _kicker(run: Results) -> str:
@@ -85,27 +91,30 @@ def _kicker(run: Results) -> str:
 
 
 def _tiles(run: Results) -> list[tuple[str, str, str]]:
-    """A few large numbers of the uncalibrated network and the best method."""
-    best = run.best
-    sides = list(dict.fromkeys(["uncalibrated", best]))
-    who = " → ".join(["uncalibrated", run.label(best)][: len(sides)])
+    """A few large numbers of the uncalibrated network and the lead method."""
+    lead = lead_method(run)
+    sides = list(dict.fromkeys(["uncalibrated", lead]))
+    who = " → ".join(["uncalibrated", run.label(lead)][: len(sides)])
 
     def values(name: str) -> str:
         return " → ".join(dict.fromkeys(percent(run.mean(side, name)) for side in sides))
 
     tiles = [("Average ECE" if run.has_tasks else "ECE", f"{values('average_ece')} %", who)]
-    if run.has_tasks and best != "uncalibrated":
-        worst = points(run.mean(best, "max_delta_ece"))
-        tiles.append(("Worst task's change", f"{worst} points", f"maxΔECE, {run.label(best)}"))
+    if run.has_tasks and lead != "uncalibrated":
+        worst = points(run.mean(lead, "max_delta_ece"))
+        tiles.append(("Worst task's change", f"{worst} points", f"maxΔECE, {run.label(lead)}"))
     floor = run.floor()
     if floor:
         tiles.append(("Noise floor", f"{percent(floor.mean)} %", "ECE of a perfectly calibrated model"))
     shares = [run.accepted(side, run.n_tasks) for side in sides]
     accepted = " → ".join(dict.fromkeys(percent(share.mean) for share in shares if share is not None))
     tiles.append((f"Accepted at ≤ {TOLERATED} error", f"{accepted} %", "of all rows, best threshold"))
-    accuracy = values("accuracy")
-    tiles.append(("Accuracy", f"{accuracy} %", who if "→" in accuracy else "with and without calibration"))
-    return tiles
+    accuracy = f"{values('accuracy')} %"
+    if run.keeps_prediction(lead):
+        return [*tiles, ("Accuracy", accuracy, "with and without calibration")]
+    mixed = shuffled(run, "pooled_accuracy") if lead == RECOMMENDED else ""
+    beside = [("Accuracy, shuffled", f"{mixed} %", "batches of 32, all rows pooled")] if mixed else []
+    return [("Accuracy", accuracy, who), *beside, *tiles]
 
 
 HELD_OUT = "The numbers are valid for rows that no calibrator was fitted on, which cannot be checked here."
@@ -117,9 +126,9 @@ ARRIVAL = (
     "The paper takes each task's whole test set as one batch. In practice rows arrive in batches of any "
     "size, of one task or several, or one by one."
 )
-BELIEFS = (
-    "ARC estimates the classes of each batch without labels. Its temperature is reliable where the estimate "
-    "lies on the task's own classes and has many calibration rows behind it."
+ESTIMATES = (
+    "TaskMix estimates the tasks of a batch without labels, ARC its classes. An estimate is reliable where "
+    "it lies on the test set's own task and rests on many calibration rows."
 )
 
 
@@ -140,7 +149,7 @@ def _sections(run: Results, tables: Tables, figures: Figures) -> list[PageSectio
         ("reliability", "Reliability", [], [], reliability, []),
         ("arrival", "How rows arrive", [ARRIVAL, *arrival_sentences(run)], ["arrivals"], ["arrivals"], []),
         ("referral", "Referral", referral, [], ["referral"], ["referral"]),
-        ("beliefs", "ARC's estimates", [BELIEFS], ["beliefs"], [], []),
+        ("estimates", "Estimates of a batch", [ESTIMATES], ["batch_estimates"], [], []),
         ("steps", "After every task", [], [], [], ["steps", "steps_worst", "protocol"]),
         ("ablations", "Ablations", [], [], curves, ablations),
         ("runtime", "Runtime", [], [], ["runtime"], ["runtime"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Any
 
 from equable.benchmark.batching import STREAM_ROWS, STREAM_WINDOW, WHOLE
@@ -11,78 +10,104 @@ from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import ACCEPTED_ERROR
 from equable.metrics.bootstrap import LEAST_REPLICATES, LEAST_ROWS
 from equable.reports.results import ABLATION_TITLES, Arrival, Results, Spread, percent, points
+from equable.reports.results.verdicts import harmed_tasks, interval_of, sign
 
+#: The method that a report opens with where it was run.
+RECOMMENDED = "taskmix"
+ASSUMPTION = (
+    "TaskMix changes predicted classes and assumes that rows that arrive together come mostly from few tasks "
+    "(here a batch is one task's test set) and that rows of a class look as they do in the calibration "
+    "buffer (label shift); on shuffled or single rows what remains is the bias correction."
+)
 #: ARC, the paper's method, and the two methods with one temperature for all tasks.
 COMPARED = ("arc", "dats", "rc", "tcil")
-#: The methods that choose a temperature for a batch, and the method they are compared with.
-BY_BATCH, REFERENCE = ("arc", "dats"), "rc"
+#: The methods that look at the whole batch, and the method they are compared with.
+BY_BATCH, REFERENCE = (RECOMMENDED, "arc", "dats"), "rc"
+SHUFFLED: Arrival = ("mixed", 32)
 #: The tolerated error among accepted rows, as it is printed.
 TOLERATED = f"{100 * ACCEPTED_ERROR:g} %"
 
 
-def interval_of(results: Results, method: str, name: str) -> tuple[float, float] | None:
-    """The bootstrap interval of a metric; None without bootstrap or with too few replicates."""
-    return results.interval(method, name) if results.has_bootstrap else None
+def lead_method(results: Results) -> str:
+    """The method that a page opens with: the recommended one, or the best where that is not ranked."""
+    return RECOMMENDED if RECOMMENDED in results.ranked else results.best
 
 
-def simultaneous_factor(n_tasks: int) -> float:
-    """How much wider a 95 % interval must be to hold for all tasks at once (Bonferroni, Gaussian tails)."""
-    normal = NormalDist()
-    return normal.inv_cdf(1 - 0.025 / n_tasks) / normal.inv_cdf(0.975)
-
-
-def harmed_tasks(results: Results, method: str) -> list[int]:
-    """Tasks whose ECE rises beyond noise, all tasks considered at once."""
-    if not results.has_bootstrap:
-        return []
-    factor = simultaneous_factor(results.n_tasks)
-    harmed = []
-    for task in range(results.n_tasks):
-        delta = results.of_task(method, "delta_ece", task)
-        interval = results.task_interval(method, task)
-        if delta and interval and delta.mean - factor * (delta.mean - interval[0]) > 0:
-            harmed.append(task)
-    return harmed
-
-
-def average_verdict(results: Results, method: str) -> str:
-    """Whether average ECE changed beyond noise: "lower", "within noise" or "higher"."""
-    change = _sign(interval_of(results, method, "average_ece_change"))
-    return {-1: "lower", 0: "within noise", 1: "higher"}[change]
-
-
-def _sign(interval: tuple[float, float] | None) -> int:
-    """−1 or 1 where the whole interval lies on one side of zero, 0 where it holds zero."""
-    if interval is None:
-        return 0
-    return -1 if interval[1] < 0 else int(interval[0] > 0)
+def featured(results: Results) -> list[str]:
+    """The methods with curves of their own: the lead, the best, ARC, DATS, RC and the user's own."""
+    names = dict.fromkeys([lead_method(results), results.best, "arc", "dats", "rc", *results.own])
+    return [name for name in names if name in results.ranked and name != "uncalibrated"]
 
 
 def summarise(results: Results) -> list[str]:
-    """Sentences for people: what the best method does, then the others, then the limits of the numbers.
+    """Sentences for people: what the lead method does and assumes, the others, the limits of the numbers.
 
     Numbers are in percent and points. "Harm" is a rise in a task's ECE beyond noise (`harmed_tasks`);
     without a bootstrap the sentences state the direction only.
     """
-    best = results.best
-    spoken = dict.fromkeys([_safest(results), *COMPARED, *results.own])
-    others = [m for m in spoken if m in results.ranked and m not in (best, "uncalibrated")]
+    lead = lead_method(results)
+    best_keeping = _best_keeping(results, lead)
+    spoken = dict.fromkeys([results.best, _safest(results), *COMPARED, *results.own])
+    others = [m for m in spoken if m in results.ranked and m not in (lead, best_keeping, "uncalibrated")]
     idle = [m for m in others if _is_idle(results, m)]
-    sentences = [_headline(results, best), *(_headline(results, m) for m in others if m not in idle)]
+    sentences = [_headline(results, lead), _assumption(results)]
+    sentences += [_keeping_sentence(results, best_keeping)] if best_keeping else []
+    sentences += [_headline(results, m) for m in others if m not in idle]
     sentences += [_idle_sentence(results, idle), _headroom(results), _caveat(results)]
     return [sentence for sentence in sentences if sentence]
 
 
+def _assumption(results: Results) -> str:
+    """What the recommended method assumes, and its numbers where that does not hold; "" without it."""
+    if lead_method(results) != RECOMMENDED:
+        return ""
+    return f"{ASSUMPTION.removesuffix('.')}{_shuffled_numbers(results)}."
+
+
+def shuffled(results: Results, measure: str) -> str:
+    """A pooled measure in shuffled batches, uncalibrated → recommended, in percent; "" if not measured."""
+    sides = ("uncalibrated", RECOMMENDED)
+    found = [results.arrival_value(side, SHUFFLED, measure) for side in sides]
+    values = [percent(value.mean) for value in found if value is not None]
+    return " → ".join(values) if len(values) == len(sides) else ""
+
+
+def _shuffled_numbers(results: Results) -> str:
+    accuracy = shuffled(results, "pooled_accuracy")
+    if not accuracy:
+        return ""
+    ece = shuffled(results, "pooled_ece")
+    return f" ({arrival_name(SHUFFLED)}: accuracy {accuracy} %, ECE {ece} %, all rows pooled)"
+
+
+def _best_keeping(results: Results, lead: str) -> str:
+    """The best method that keeps the predicted class, where the lead method does not; else ""."""
+    if results.keeps_prediction(lead):
+        return ""
+    keeping = [m for m in results.ranked if results.keeps_prediction(m)]
+    return min(keeping, key=lambda m: results.mean(m, "average_ece"))
+
+
+def _keeping_sentence(results: Results, method: str) -> str:
+    if method == "uncalibrated":
+        value = percent(results.mean(method, "average_ece"))
+        return f"No method that keeps the predicted class lowers the uncalibrated network's ECE, {value} %."
+    who = f"Of the methods that keep the predicted class {results.label(method)} is best: it"
+    return _headline(results, method, who)
+
+
 def _safest(results: Results) -> str:
-    """The best of the methods that harm no task."""
-    safe = [m for m in results.ranked if m != "uncalibrated" and not harmed_tasks(results, m)]
+    """The best of the methods that keep the predicted class and harm no task."""
+    keeping = [m for m in results.ranked if m != "uncalibrated" and results.keeps_prediction(m)]
+    safe = [m for m in keeping if not harmed_tasks(results, m)]
     return min(safe, key=lambda m: results.mean(m, "average_ece"), default="uncalibrated")
 
 
 def _is_idle(results: Results, method: str) -> bool:
-    """Whether the method changes nothing beyond noise."""
+    """Whether the method changes no predicted class, and nothing else beyond noise."""
     interval = interval_of(results, method, "average_ece_change")
-    return interval is not None and _sign(interval) == 0 and not harmed_tasks(results, method)
+    within = interval is not None and sign(interval) == 0
+    return within and results.keeps_prediction(method) and not harmed_tasks(results, method)
 
 
 def _idle_sentence(results: Results, methods: Sequence[str]) -> str:
@@ -97,8 +122,7 @@ def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _headline(results: Results, method: str) -> str:
-    label = results.label(method)
+def _headline(results: Results, method: str, who: str = "") -> str:
     ece = "average ECE" if results.has_tasks else "ECE"
     before, after = (percent(results.mean(m, "average_ece")) for m in ("uncalibrated", method))
     if method == "uncalibrated":
@@ -106,12 +130,24 @@ def _headline(results: Results, method: str) -> str:
     change = results.mean(method, "average_ece_change")
     interval = interval_of(results, method, "average_ece_change")
     ends = "" if interval is None else f"{points(interval[0])} to {points(interval[1])} points"
-    if interval is not None and _sign(interval) == 0:
-        what = f"{label} does not change {ece} beyond noise ({before} → {after} %; change {ends})"
+    what = f"{who or results.label(method)} {_accuracy(results, method)}"
+    if interval is not None and sign(interval) == 0:
+        what += f"does not change {ece} beyond noise ({before} → {after} %; change {ends})"
     else:
-        what = f"{label} {'lowers' if change < 0 else 'raises'} {ece} from {before} to {after} %"
+        what += f"{'lowers' if change < 0 else 'raises'} {ece} from {before} to {after} %"
         what += f" ({ends})" if ends and results.file else ""
     return f"{what} {_worst_task(results, method, change < 0)}." if results.has_tasks else f"{what}."
+
+
+def _accuracy(results: Results, method: str) -> str:
+    """What becomes of the accuracy, before the ECE; "" for a method that keeps the predicted class."""
+    if results.keeps_prediction(method):
+        return ""
+    before, after = (results.mean(method, name) for name in ("accuracy_before", "accuracy"))
+    if percent(before) == percent(after):
+        return f"leaves accuracy at {percent(after)} %, "
+    verb = "raises" if after > before else "lowers"
+    return f"{verb} accuracy from {percent(before)} to {percent(after)} %, "
 
 
 def _uncalibrated_headline(results: Results, ece: str) -> str:
@@ -140,9 +176,9 @@ def _worst_task(results: Results, method: str, good: bool) -> str:
         rising = [t for t, delta in enumerate(deltas) if delta > 0]
         return f"{but} raises it on {_tasks(results, rising)}" if rising else "and raises it on no task"
     worst = points(results.mean(method, "max_delta_ece"))
-    if not worst.startswith("+"):
-        return "and harms no task"
-    return f"and harms no task beyond noise (worst change {worst} points)"
+    if worst.startswith("+"):
+        return f"and harms no task beyond noise (worst change {worst} points)"
+    return "and harms no task" + (f" (worst change {worst} points)" if method == RECOMMENDED else "")
 
 
 def _tasks(results: Results, tasks: Sequence[int]) -> str:
@@ -217,21 +253,30 @@ def arrival_sentences(results: Results) -> list[str]:
     for method in (*BY_BATCH, *results.own):
         found = {way: v.mean for way in ways if (v := results.arrival_value(method, way)) is not None}
         if found and not results.ignores_batches(method):
-            sentences.append(_arrival_sentence(results.label(method), found, reference.mean))
+            sentences.append(_arrival_sentence(results, method, found, reference.mean))
     if sentences:
         sentences.append(f"RC gives the same however rows arrive: {percent(reference.mean)} %.")
     return sentences
 
 
-def _arrival_sentence(label: str, found: dict[Arrival, float], reference: float) -> str:
+def _arrival_sentence(results: Results, method: str, found: dict[Arrival, float], reference: float) -> str:
     best = min(found, key=found.__getitem__)
     worst = max(found, key=found.__getitem__)
     lower = sum(value < reference for value in found.values())
+    at_best = arrival_name(best) + _with_accuracy(results, method, best)
+    at_worst = arrival_name(worst) + _with_accuracy(results, method, worst)
     return (
-        f"{label}'s average ECE is {percent(found[best])} % at best ({arrival_name(best)}) and "
-        f"{percent(found[worst])} % at worst ({arrival_name(worst)}), below RC's in {lower} of {len(found)} "
+        f"{results.label(method)}'s average ECE is {percent(found[best])} % at best ({at_best}) and "
+        f"{percent(found[worst])} % at worst ({at_worst}), below RC's in {lower} of {len(found)} "
         "ways of arriving."
     )
+
+
+def _with_accuracy(results: Results, method: str, way: Arrival) -> str:
+    value = results.arrival_value(method, way, "accuracy")
+    if value is None or results.keeps_prediction(method):
+        return ""
+    return f", accuracy {percent(value.mean)} %"
 
 
 def accepted_sentence(results: Results) -> str:

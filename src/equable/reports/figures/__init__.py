@@ -29,7 +29,7 @@ from equable.reports.figures.tasks import (
     draw_worst,
 )
 from equable.reports.results import ABLATION_TITLES, Results
-from equable.reports.sentences import TOLERATED
+from equable.reports.sentences import TOLERATED, featured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ def worst_plot(runs: Sequence[Results]) -> Plot:
 def build_plots(run: Results) -> list[Plot]:
     """Every figure that the results have numbers for."""
     plots = _task_plots(run) if run.has_tasks else []
-    plots += [_reliability(run, method) for method in run.featured or ["uncalibrated"]]
+    plots += [_reliability(run, method) for method in featured(run) or ["uncalibrated"]]
     plots.append(_referral(run))
     if run.arrivals:
         alt = arrivals_alt(run, drawn_methods(run)[0])
@@ -107,7 +107,8 @@ def _task_plots(run: Results) -> list[Plot]:
     """The figures along the tasks."""
     plots = [worst_plot([run])] if run.worst_changes() else []
     caption = (
-        "Mean confidence of each task after the last one, against its accuracy (the paper's Figure 3). "
+        "Mean confidence of each task after the last one, against the accuracy of the same predictions (the "
+        "paper's Figure 3). "
         "The confidence of a calibrated classifier equals its accuracy."
     )
     plots.append(Plot("confidence", caption, confidence_alt(run), lambda: draw_confidence(run)))

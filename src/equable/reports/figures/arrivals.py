@@ -38,6 +38,7 @@ def caption(run: Results) -> str:
     """What the figure shows, and which methods it leaves out."""
     _, above = drawn_methods(run)
     named = ", ".join(f"{run.label(m)} at {number(highest(run, m), 1)} %" for m in above)
+    others = [run.label(m) for m in run.ranked if m in run.arriving_methods and m not in (*DRAWN, *run.own)]
     streamed = any(kind == "stream" for kind, _ in run.arrivals_measured)
     return (
         "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a part of "
@@ -49,7 +50,8 @@ def caption(run: Results) -> str:
         )
         + "."
         + (" Whiskers: standard deviation over seeds." if len(run.seeds) > 1 else "")
-        + " A flat line: the method ignores batches, as do TS, ETS and PTS, which are not drawn."
+        + " A flat line: the method ignores batches"
+        + (f", as do {', '.join(others)}, which are not drawn." if others else ".")
         + (f" Above the axis: {named}." if named else "")
     )
 

@@ -11,6 +11,7 @@ from equable.arrays import FloatArray
 from equable.benchmark.score_record import ACCEPTED_ERROR, Score
 from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, looks_of, new_figure
 from equable.reports.results import Results, percent
+from equable.reports.sentences import featured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +71,7 @@ def draw_reliability(run: Results, method: str) -> Figure:
             _draw_curve(axes, label, pooled_reliability(run.at(name), view), *mark)
         found = [run.of_task(name, "ece", view) for name in sides.values()]
         eces = " → ".join(percent(ece.mean) for ece in found if ece is not None)
-        axes.set_title(f"{run.task_name(view)}: {eces} %", fontsize=8.5)
+        axes.set_title(f"{run.task_name(view)}: {eces} %", fontsize=8)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
         axes.set_xticks(*TICKS)
         axes.set_yticks(*TICKS)
@@ -96,7 +97,7 @@ def mean_referral(scores: Sequence[Score], index: int) -> FloatArray:
 
 def draw_referral(run: Results) -> Figure:
     """Error among the accepted rows against the share referred to a person, of each task and of all rows."""
-    looks = looks_of(run, ["uncalibrated", *run.featured])
+    looks = looks_of(run, ["uncalibrated", *featured(run)])
     figure, panels = _panel_grid(len(run.views), 1.35 if len(run.views) > 1 else 2.4)
     for axes, view in zip(panels, run.views, strict=True):
         axes.set_title(run.task_name(view), fontweight="bold" if view == run.views[-1] else None)

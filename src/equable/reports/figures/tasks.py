@@ -11,7 +11,6 @@ from equable.reports.figures.labels import LineEnd, label_ends
 from equable.reports.figures.style import (
     BLUE,
     INK,
-    MUTED,
     PAPER,
     VERMILION,
     Look,
@@ -22,6 +21,7 @@ from equable.reports.figures.style import (
     temperature_axis,
 )
 from equable.reports.results import Results, Spread, points, run_names
+from equable.reports.sentences import lead_method
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,23 +72,21 @@ def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
 
 
 def draw_confidence(run: Results) -> Figure:
-    """Mean confidence of each task (Figure 3) against its accuracy, before and after the best method."""
+    """Mean confidence of each task (Figure 3) against its own accuracy, before and after the lead method."""
     figure, (axes,) = new_figure(2.9)
     x = np.arange(1, run.n_tasks + 1)
-    looks = looks_of(run, list(dict.fromkeys(["uncalibrated", run.best])))
-    drawn: list[list[float]] = []
+    looks = looks_of(run, list(dict.fromkeys(["uncalibrated", lead_method(run)])))
+    same = all(map(run.keeps_prediction, looks))
     for method, style in looks.items():
         label = run.label(method).replace("Uncalibrated", "uncalibrated")
         confidence = 100 * run.listed(method, lambda s: s.confidence)
         found = [run.of_task(method, "accuracy", t) for t in range(run.n_tasks)]
         accuracy = [100 * value.mean for value in found if value is not None]
-        if accuracy not in drawn:  # methods that keep the predicted class have the same accuracy
-            name = "accuracy" if not drawn else f"accuracy, {label}"
-            color = INK if not drawn else style.color
+        if method == "uncalibrated" or not same:
+            name = "accuracy" if same else f"accuracy, {label}"
+            color = INK if method == "uncalibrated" else style.color
             axes.plot(x, accuracy, "D", color=color, markerfacecolor=PAPER, label=name, zorder=4)
-            drawn.append(accuracy)
-        if method == "uncalibrated":
-            axes.vlines(x, accuracy, confidence.mean(axis=0), color=MUTED, linewidth=1)
+            axes.vlines(x, accuracy, confidence.mean(axis=0), color=style.color, linewidth=1)
         _band(axes, x, confidence, f"confidence, {label}", style)
     task_axis(axes, run)
     axes.set_ylabel("Percent")

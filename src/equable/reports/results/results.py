@@ -123,11 +123,12 @@ class Results:
         """The ranked method with the lowest average ECE, which may be the uncalibrated network."""
         return min(self.ranked, key=lambda m: self.mean(m, "average_ece"))
 
-    @property
-    def featured(self) -> list[str]:
-        """The methods with curves of their own: the best, ARC, DATS, RC and the user's own."""
-        names = dict.fromkeys([self.best, "arc", "dats", "rc", *self.own])
-        return [name for name in names if name in self.ranked and name != "uncalibrated"]
+    def keeps_prediction(self, method: str) -> bool:
+        """Whether the method leaves predicted classes alone: by its class, and by each task's accuracy."""
+        kind = METHODS.get(self.kinds.get(method, method))
+        tasks = [task for score in self.at(method) for task in score.comparison["tasks"]]
+        declared = kind is None or kind.make().keeps_prediction
+        return declared and all(task["accuracy"] == task["accuracy_before"] for task in tasks)
 
     @property
     def planned_tasks(self) -> int:
@@ -252,7 +253,7 @@ class Results:
         found = [score for score in self.at(method) if score.seed in with_rc]
         return spread([score.accepted[index] - with_rc[score.seed] for score in found])
 
-    def believed(self, method: str, task: int, name: str) -> Spread | None:
+    def estimated(self, method: str, task: int, name: str) -> Spread | None:
         """A value of the calibrator's explanation of one task's test set."""
         batches = [batch for score in self.at(method) for batch in score.facts.get("batches", [])]
         return spread([float(batch[name]) for batch in batches if int(batch["task"]) == task])

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from equable.reports.results import Results, load_results
 from equable.reports.tables.ablations import ablation_table
-from equable.reports.tables.arc_diagnostics import beliefs_table
 from equable.reports.tables.arrivals import all_arrivals_table, arrivals_table
+from equable.reports.tables.batch_estimates import batch_estimates_table
 from equable.reports.tables.by_task import protocol_table, referral_table, steps_table, task_table
 from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.main import beside_paper_table, intervals_table, main_table
@@ -51,7 +51,7 @@ def build_tables(results: Results) -> list[Table]:
             steps_table(results),
             steps_table(results, "max_delta_ece"),
             protocol_table(results),
-            beliefs_table(results),
+            batch_estimates_table(results),
             referral_table(results),
             arrivals_table(results),
             *(ablation_table(results, name) for name in results.ablation_names),

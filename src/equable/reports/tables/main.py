@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from equable.reports import paper
 from equable.reports.results import Results, spread
-from equable.reports.sentences import average_verdict, harmed_tasks, interval_of
+from equable.reports.results.verdicts import average_verdict, harmed_tasks, interval_of
 from equable.reports.tables.table import (
     Cell,
     Column,
