@@ -15,12 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from equable.benchmark.step import load_step
 
 import equable
+from equable.benchmark.task_outputs import load_step
 from equable.errors import EquableWarning
 from equable.files import read_npz, write_json
-from equable.metrics import compare_tasks, expected_calibration_error
+from equable.metrics import (
+    accuracy,
+    compare_tasks,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
 from published.er_cifar100 import STEPS, draw, fit, paired_interval
 
 METHODS = {
@@ -40,44 +45,51 @@ Scores = dict[str, dict[str, list[dict[str, float]]]]  # arrival → method → 
 
 def arrivals(tasks: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     """The group of each row: batch = task, task batches of 32, shuffled batches of 32, single rows."""
-    order = np.random.default_rng(seed).permutation(len(tasks))
-    place = np.empty(len(tasks), dtype=np.int64)
-    place[order] = np.arange(len(tasks))
-    by_task = np.empty(len(tasks), dtype=np.int64)
-    for task in np.unique(tasks):
-        mine = np.flatnonzero(tasks == task)
-        by_task[mine[np.argsort(place[mine])]] = np.arange(len(mine)) // BATCH
     return {
         "batch = task": tasks,
-        "task batches of 32": by_task * (int(tasks.max()) + 1) + tasks,
-        "shuffled batches of 32": place // BATCH,
+        "task batches of 32": task_batches(tasks, seed, BATCH),
+        "shuffled batches of 32": _places(len(tasks), seed) // BATCH,
         "single rows": np.arange(len(tasks)),
     }
+
+
+def task_batches(tasks: np.ndarray, seed: int, size: int) -> np.ndarray:
+    """The group of each row, when random rows of one task arrive `size` at a time."""
+    place = _places(len(tasks), seed)
+    number = np.empty(len(tasks), dtype=np.int64)
+    for task in np.unique(tasks):
+        mine = np.flatnonzero(tasks == task)
+        number[mine[np.argsort(place[mine])]] = np.arange(len(mine)) // size
+    return number * (int(tasks.max()) + 1) + tasks
+
+
+def _places(n_rows: int, seed: int) -> np.ndarray:
+    """The place of each row in a random order."""
+    return np.argsort(np.random.default_rng(seed).permutation(n_rows))
 
 
 def score(
     calibration: equable.Outputs, test: equable.Outputs, seed: int, methods: tuple[str, ...] = tuple(METHODS)
 ) -> Iterator[tuple[str, str, dict[str, float]]]:
-    """Means over tasks (accuracy, NLL, ECE), and the same of all rows pooled, for each arrival and method."""
-    plain = equable.Uncalibrated().fit(test.logits, test.labels).predict_proba(test.logits)
-    rows = np.arange(len(test))
+    """`measures` of each arrival and method."""
     for method in methods:
         calibrator = fit(METHODS[method], calibration)
         for arrival, groups in arrivals(test.tasks, seed).items():
             p = calibrator.predict_proba(test.logits, features=test.features, groups=groups)
-            found = compare_tasks(test.labels, test.tasks, plain, p)
-            classes = [np.mean(p[test.labels == c].argmax(axis=1) == c) for c in np.unique(test.labels)]
-            yield (
-                arrival,
-                method,
-                {
-                    **{name: float(getattr(found, name)) for name in MEASURES},
-                    "class_accuracy": float(np.mean(classes)),
-                    "pooled_accuracy": float(np.mean(p.argmax(axis=1) == test.labels)),
-                    "pooled_nll": float(-np.log(np.maximum(p[rows, test.labels], 1e-12)).mean()),
-                    "pooled_ece": expected_calibration_error(test.labels, p),
-                },
-            )
+            yield arrival, method, measures(test, p)
+
+
+def measures(test: equable.Outputs, p: np.ndarray) -> dict[str, float]:
+    """Means over tasks of accuracy, NLL and ECE; mean over classes of accuracy; the three of all rows pooled."""
+    found = compare_tasks(test.labels, test.tasks, p, p)
+    classes = [np.mean(p[test.labels == c].argmax(axis=1) == c) for c in np.unique(test.labels)]
+    return {
+        **{name: float(getattr(found, name)) for name in MEASURES},
+        "class_accuracy": float(np.mean(classes)),
+        "pooled_accuracy": accuracy(test.labels, p),
+        "pooled_nll": negative_log_likelihood(test.labels, p),
+        "pooled_ece": expected_calibration_error(test.labels, p),
+    }
 
 
 def stored_runs(folder: Path) -> dict[str, Scores]:
