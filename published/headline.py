@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+ACCURACY = METRICS["accuracy"]
 AVERAGE_ECE = METRICS["average_ece"]
 MAX_DELTA = METRICS["max_delta_ece"]
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
-SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc")
+SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc", "bias", "taskmix")
 REAL = ("bloodcell-slim", "skinlesions-slim")
 
 
@@ -38,7 +39,7 @@ def name_of(run: Published) -> str:
 
 def draw_headline(runs: Sequence[Published]) -> Figure:
     """ECE of each task by method: one dot per task, the last one filled, and a line from best to worst."""
-    drawn, panels = new_figure(0.55 + 1.65 * len(runs), rows=len(runs))
+    drawn, panels = new_figure(0.55 + 2.0 * len(runs), rows=len(runs))
     for axes, run in zip(panels, runs, strict=True):
         _draw_methods(axes, run)
         axes.set_title(name_of(run))
@@ -108,8 +109,8 @@ def headline_alt_text(runs: Sequence[Published]) -> str:
 
 
 def headline_table(runs: Sequence[Published]) -> str:
-    """Average ECE and worst-case change of each run shown, the best of each column in bold."""
-    columns = [AVERAGE_ECE, MAX_DELTA] * len(runs)
+    """Accuracy, average ECE and worst-case change of each run shown, the best of each column in bold."""
+    columns = [ACCURACY, AVERAGE_ECE, MAX_DELTA] * len(runs)
     rows = []
     for method in SHOWN:
         cells: list[Cell] = []
@@ -120,17 +121,18 @@ def headline_table(runs: Sequence[Published]) -> str:
                 if method == "uncalibrated"
                 else cell(MAX_DELTA, results.metric(method, "max_delta_ece"))
             )
+            cells.append(cell(ACCURACY, results.metric(method, "accuracy")))
             cells += [cell(AVERAGE_ECE, results.metric(method, "average_ece")), worst]
         mark = AT_BOUND if any(run.results.seeds_at_bound(method) for run in runs) else ""
         rows.append(Row(runs[0].results.label(method) + mark, tuple(cells)))
     (marked,) = mark_best(columns, (Section("", tuple(rows), ranked=True),))
-    floor = [c for run in runs for c in (cell(AVERAGE_ECE, run.results.floor()), Cell())]
+    floor = [c for run in runs for c in (Cell(), cell(AVERAGE_ECE, run.results.floor()), Cell())]
     heading = [
         "",
         *(
             f"{name_of(run)}: {what}"
             for run in runs
-            for what in ("average ECE (%)", "worst task's change (points)")
+            for what in ("accuracy (%)", "average ECE (%)", "worst task's change (points)")
         ),
     ]
     body = [[row.label, *(f"**{c.text}**" if c.best else c.text for c in row.cells)] for row in marked.rows]
@@ -148,9 +150,11 @@ def readme_block(runs: Sequence[Published]) -> str:
         headline_table(shown),
         *bounds,
         f"Mean ± standard deviation over seeds ({seeds}), {shown[0].expected.network}, after the last task; a batch is the "
-        "test set of one task. The worst task's change is the largest increase of the ECE of any task; a positive value means "
-        "that calibration made a task worse. The noise floor is the expected ECE of a perfectly calibrated model on the same "
-        "number of rows. `make results` computes these values from outputs stored in [results](results/README.md). "
+        "test set of one task. Bias correction and TaskMix change predicted classes; TaskMix, DATS and ARC use that a batch is of one task "
+        "([other batches](docs/results/index.md)). The worst task's change is the largest increase of the ECE of any task; a positive value means "
+        "that calibration made a task worse. The noise floor is the expected ECE of a perfectly calibrated model with the confidences of a "
+        "temperature per task, on the same "
+        "number of rows; a more accurate method has a lower one. `make results` computes these values from outputs stored in [results](results/README.md). "
         "[All results and the claims of the paper](docs/results/index.md).",
         END,
     )

@@ -15,7 +15,8 @@ from equable.benchmark.score_record import Score
 from equable.errors import FileFormatError
 from equable.reports.results import Spread, give_distinct_names, load_results, number
 from equable.reports.tables import build_tables, comparison_table, scores_csv, terminal_table
-from equable.reports.tables.render import csv_text, latex, markdown
+from equable.reports.tables.main import main_table
+from equable.reports.tables.render import csv_text, latex, markdown, rich_table
 from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, percent
 from planted_run import make_run, make_score
 
@@ -329,6 +330,16 @@ def test_terminal_table_fits_eighty_columns(tmp_path):
     assert "6.8 ± 0.5*" in text
     assert "65.0 ± 0.0" in text
     assert "Noise floor" in text
+
+
+def test_no_digit_is_cut_off_at_eighty_columns(tmp_path):
+    table = main_table(load_results(make_run(tmp_path)), narrow=True)
+    texts = ("96.8 ± 0.7*", "0.08 ± 0.01*", "22.6 ± 11.7*", "+21.1 ± 18.8*", "+21.2 ± 18.6*")
+    wide = Row("DATS, sample distance", tuple(Cell(text) for text in texts))
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(rich_table(replace(table, sections=(Section("", (wide,)),))))
+    text = console.export_text().replace("\u00a0", " ")
+    assert [c.text for c in wide.cells if c.text not in text] == []
 
 
 def test_comparison_of_two_backbones(tmp_path):

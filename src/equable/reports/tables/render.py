@@ -181,9 +181,10 @@ def rich_table(table: Table) -> RichTable:
     drawn.title_style = "bold"
     drawn.pad_edge = False
     drawn.collapse_padding = True
-    drawn.add_column(Text(table.stub), min_width=14)
+    drawn.add_column(Text(table.stub), min_width=12)
     for column in table.columns:
-        drawn.add_column(Text(column.heading), justify="right")
+        # the unit on a line of its own: headings wider than the numbers would cut them off at 80 columns
+        drawn.add_column(Text(column.heading.replace(" (", "\n(")), justify="right")
     for section in _shown(table.sections):
         if section.title:
             drawn.add_row(Text(section.title, style="italic dim"))
