@@ -95,9 +95,9 @@ def test_calibrate_refuses(source, tmp_path, monkeypatch, words, message):
 @pytest.mark.parametrize(("method", "setting"), [("taskmix", "odds=inf"), ("bias", "by='class'")])
 def test_calibrate_takes_settings_of_bias_corrections(source, tmp_path, method, setting):
     target = tmp_path / "cal.safetensors"
-    assert (
-        call("calibrate", source / "buffer.npz", "-m", method, "--set", setting, "-o", target).exit_code == 0
-    )
+    done = call("calibrate", source / "buffer.npz", "-m", method, "--set", setting, "-o", target, "--json")
+    assert done.exit_code == 0
+    json.loads(done.stdout, parse_constant=pytest.fail)  # JSON has no Infinity
     assert setting in repr(equable.load(target))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,7 +73,16 @@ def print_json(value: Any) -> None:
     """Print the output of ``--json``."""
     import json
 
-    typer.echo(json.dumps(value, indent=1, default=str))
+    typer.echo(json.dumps(_standard_json(value), indent=1, default=str, allow_nan=False))
+
+
+def _standard_json(value: Any) -> Any:
+    """The value with infinite and undefined numbers as text: JSON has none."""
+    if isinstance(value, dict):
+        return {key: _standard_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_standard_json(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
