@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 #: Groups of modules inside benchmark; a group imports itself and those before it.
 BENCHMARK_GROUPS = {
-    "config": "settings config config_errors layers grid user_methods methods "
+    "config": "main_metrics settings config config_errors layers grid user_methods methods "
     "oracles lascal tcil task_outputs",
     "folder": "run_folder grid_folder sealed_settings environment progress run_data lease",
     "scoring": "score_record score_rows score_method score batching ablate process_pool",

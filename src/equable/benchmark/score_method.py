@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
+from equable.benchmark.main_metrics import computed_metrics
 from equable.benchmark.methods import Method
 from equable.benchmark.score_record import Score
 from equable.benchmark.score_rows import score_rows
@@ -71,7 +72,7 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
         seed=test.seed,
         task=test.step.task,
         method=name,
-        comparison=comparison.to_dict(),
+        comparison={**comparison.to_dict(), **computed_metrics(test.labels, test.members, after)},
         **score_rows(test.labels, test.members, after, test.settings.n_bins),
         temperatures=by_task,
         seconds={

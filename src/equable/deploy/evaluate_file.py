@@ -12,6 +12,7 @@ import numpy as np
 
 import equable
 from equable.arrays import FloatArray, IntArray
+from equable.benchmark.main_metrics import computed_metrics
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score
 from equable.benchmark.score_rows import score_rows
@@ -182,7 +183,7 @@ class _Scoring:
             seed=0,
             task=len(self.members) - 1,
             method=name,
-            comparison=comparison.to_dict(),
+            comparison={**comparison.to_dict(), **computed_metrics(self.labels, self.members, after)},
             **fields,
             temperatures=[None if q is None else q["q50"] for q in quantiles[: len(self.members)]],
             seconds={},

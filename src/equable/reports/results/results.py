@@ -182,8 +182,8 @@ class Results:
         return [self.scores[key] for key in keys if key in self.scores]
 
     def metric(self, method: str, name: str, task: int | None = None) -> Spread | None:
-        """A value of the comparison, such as average_ece."""
-        return spread([score.comparison[name] for score in self.at(method, task)])
+        """A value of the comparison, such as average_ece; scores made before a metric was added have none."""
+        return spread([score.comparison.get(name) for score in self.at(method, task)])
 
     def mean(self, method: str, name: str) -> float:
         """Mean over seeds of a value of the comparison; NaN where there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from equable.benchmark import main_metrics
 from equable.reports import paper
 from equable.reports.results import Results, spread
 from equable.reports.results.verdicts import average_verdict, harmed_tasks, interval_of
@@ -23,14 +24,17 @@ from equable.reports.tables.table import (
 #: The metrics of the main table by their name in the comparison: label, format and direction. The tables of
 #: a report, of several runs, the terminal, the page and scores.csv read them here.
 METRICS: dict[str, Column] = {
-    column.key: column
-    for column in (
-        replace(percent("accuracy", "Accuracy", about="mean over tasks"), best="high"),
-        Column("nll", "NLL", digits=3, best="low", about="negative log-likelihood, mean over tasks"),
-        percent("average_ece", "Average ECE", about="expected calibration error, mean over tasks"),
-        percent("delta_last_ece", "ΔLECE", change=True, about="ECE after − before on the last task"),
-        percent("max_delta_ece", "maxΔECE", change=True, about="largest ECE after − before of any task"),
+    name: Column(
+        name,
+        metric.label,
+        metric.unit,
+        metric.digits,
+        scale=100.0 if metric.unit else 1.0,
+        signed=metric.unit == "points",
+        best=metric.best,
+        about=metric.about,
     )
+    for name, metric in main_metrics.METRICS.items()
 }
 #: Changes are zero by definition for the uncalibrated network, which is not ranked by them.
 CHANGES = tuple(key for key, column in METRICS.items() if column.signed)
