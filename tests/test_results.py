@@ -26,7 +26,7 @@ from equable.scenarios import ValidationSet
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGES = ROOT / "results", ROOT / "docs" / "results"
 STORED = [name for name in RUNS if (RESULTS / name).is_dir()]
-MOST_BYTES = 15_000_000
+MOST_BYTES = 200_000_000
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|home|root|tmp|Users|private|mnt|scratch|data)/|[A-Z]:\\\\")
 
 pytest.importorskip("matplotlib")
