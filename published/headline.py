@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, GRID, INK, PAPER, VERMILION, new_figure
 from equable.reports.results import Spread
+from equable.reports.tables.arrivals import STANDARD, short_name
 from equable.reports.tables.main import AT_BOUND, METRICS, bound_note
 from equable.reports.tables.table import Cell, Row, Section, cell, mark_best, number
 from published.blocks import grid, lines
@@ -24,6 +25,8 @@ MAX_DELTA = METRICS["max_delta_ece"]
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
 SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc", "bias", "taskmix")
+#: Methods that use the batch or change predictions, and RC for comparison.
+BY_ARRIVAL = ("rc", "dats", "arc", "bias", "taskmix")
 REAL = ("bloodcell-slim", "skinlesions-slim")
 
 
@@ -139,6 +142,21 @@ def headline_table(runs: Sequence[Published]) -> str:
     return grid(heading, [*body, ["Noise floor", *(c.text for c in floor)]])
 
 
+def arrivals_grid(runs: Sequence[Published]) -> str:
+    """Accuracy and average ECE of the methods that differ by batch or prediction, for the standard arrivals."""
+    body = []
+    for run in runs:
+        for method in BY_ARRIVAL:
+            cells = []
+            for arrival in STANDARD:
+                values = [
+                    run.results.arrival_value(method, arrival, name) for name in ("accuracy", "average_ece")
+                ]
+                cells.append(" / ".join("–" if v is None else number(100 * v.mean, 1) for v in values))
+            body.append([name_of(run), run.results.label(method), *cells])
+    return grid(["", "accuracy / average ECE (%)", *(short_name(arrival) for arrival in STANDARD)], body)
+
+
 def readme_block(runs: Sequence[Published]) -> str:
     """The text between the markers."""
     shown = chosen(runs)
@@ -156,6 +174,9 @@ def readme_block(runs: Sequence[Published]) -> str:
         "temperature per task, on the same "
         "number of rows; a more accurate method has a lower one. `make results` computes these values from outputs stored in [results](results/README.md). "
         "[All results and the claims of the paper](docs/results/index.md).",
+        "The same when rows arrive in other ways; the means are over tasks, so that on imbalanced shuffled rows a prior made for the batch "
+        "costs the rare tasks ([pooled values](docs/methods/taskmix.md)):",
+        arrivals_grid(shown),
         END,
     )
 
