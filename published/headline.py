@@ -25,8 +25,8 @@ MAX_DELTA = METRICS["max_delta_ece"]
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
 SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc", "bias", "taskmix")
-#: Methods that use the batch or change predictions, and RC for comparison.
-BY_ARRIVAL = ("rc", "dats", "arc", "bias", "taskmix")
+#: Methods that use the batch or change predictions.
+BY_ARRIVAL = ("dats", "arc", "bias", "taskmix")
 REAL = ("bloodcell-slim", "skinlesions-slim")
 
 
