@@ -29,6 +29,7 @@ REPORT_GROUPS: dict[str, tuple[str, ...]] = {
     "page_sections": ("results", "sentences", "tables", "figures"),
     "page": ("results", "tables", "figures", "page_sections"),
     "report": ("results", "tables", "figures", "page"),
+    "monitor_page": ("results", "figures", "page_sections", "page"),
 }
 # part of the package → the other parts it may import; the first pattern that fits a module counts
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -40,24 +41,32 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "metrics": FOUNDATION,
     "datasets": (*FOUNDATION, "scenarios"),
     "scenarios": FOUNDATION,
+    "decisions": (*FOUNDATION, "calibrators", "metrics"),
     "training.settings": (*FOUNDATION, "training.learners"),
     "training.learners": (*FOUNDATION, "training", "training.settings"),
     "training": (*FOUNDATION, *SIBLINGS, "training.settings", "training.learners"),
     "benchmark.train*": (*FOUNDATION, *SIBLINGS, "training", "training.settings", "benchmark"),
-    "benchmark": (*FOUNDATION, *SIBLINGS, "training.settings", "benchmark.train*"),
+    "benchmark": (*FOUNDATION, *SIBLINGS, "decisions", "training.settings", "benchmark.train*"),
     **{
         f"reports.{name}": (
-            *(*FOUNDATION, *SIBLINGS, "training.settings", "benchmark"),
+            *(*FOUNDATION, *SIBLINGS, "decisions", "training.settings", "benchmark"),
             *(f"reports.{group}" for group in groups),
         )
         for name, groups in REPORT_GROUPS.items()
     },
     "reports": (),
-    "deploy": (*FOUNDATION, *SIBLINGS, "benchmark", *(f"reports.{name}" for name in REPORT_GROUPS)),
+    "deploy": (
+        *FOUNDATION,
+        *SIBLINGS,
+        "decisions",
+        "benchmark",
+        *(f"reports.{name}" for name in REPORT_GROUPS),
+    ),
     "integrations": (*FOUNDATION, "calibrators", "metrics"),
     "cli": (
         *FOUNDATION,
         *SIBLINGS,
+        "decisions",
         "training",
         "training.settings",
         "benchmark.train*",
@@ -71,7 +80,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 BENCHMARK_GROUPS = {
     "config": "main_metrics settings config config_errors layers grid user_methods methods "
     "oracles lascal tcil task_outputs",
-    "folder": "run_folder grid_folder sealed_settings environment progress run_data lease",
+    "folder": "run_folder sealed_settings environment progress run_data lease",
     "scoring": "score_record score_rows score_method score batching ablate process_pool",
     "running": "train workers seed_job seed_process dask_client run status",
 }
@@ -258,6 +267,8 @@ PLANTED = [
         "line 2: .*memories",
     ),
     ("calibrators.base", "from equable.training import train_scenario", "calibrators may import"),
+    ("calibrators.stream", "from equable.decisions import Monitor", "calibrators may import"),
+    ("decisions.monitor", "from equable.benchmark import batching", "decisions may import"),
     ("benchmark.score", "def f():\n    from equable.training import train_scenario", "benchmark may import"),
     ("benchmark.run", "def f():\n    from equable.reports import report", "benchmark may import"),
     ("benchmark.score", "import torch", "only .*training.* may"),

@@ -64,8 +64,8 @@ from equable.training.learners import er
 
 
 class Learner(er.Learner):
-    def __init__(self, network, images, memory_rows, settings):
-        super().__init__(network, images, memory_rows, settings)
+    def __init__(self, network, inputs, memory, settings):
+        super().__init__(network, inputs, memory, settings)
         self.factor = settings.loss_factor
 
     def loss(self, logits, labels, rows):
@@ -104,7 +104,7 @@ ADDITIONS = {
     "training/learners/scaled.py": LEARNER,
     "training/learners/__init__.py": [('"er": "Experience replay"', '"scaled": "Scaled replay", ')],
     "training/settings.py": [
-        ('    "resnet32": Network(', '    "flat": Network("Flat", has_width=False),\n'),
+        ('    "resnet32": Network(', '    "flat": Network("Flat"),\n'),
         ("    max_epochs: Count", "    loss_factor: Annotated[float, Field(gt=0)] = 1.0\n"),
     ],
     "datasets/few.py": DATASET,

@@ -40,8 +40,9 @@ CALIBRATORS = {
     "BiasCorrection": {"by": "task"},
     "TaskMix": {"odds": 10.0, "base": None},
 }
+DECISIONS = ("PredictionSets", "Referral", "Monitor")
 # everything else of the front door
-OTHERS = {"CALIBRATORS", "Outputs", "Stream", "load", "metrics", "__version__"}
+OTHERS = {"CALIBRATORS", "Outputs", "Stream", *DECISIONS, "load", "metrics", "__version__"}
 METRICS = {
     "accuracy",
     "negative_log_likelihood",
@@ -75,6 +76,13 @@ CALIBRATOR_METHODS = {
 SIGNATURES = {
     "Stream": {"calibrator": NEEDED, "window": 256},
     "Stream.update": {"logits": NEEDED, "features": None},
+    "PredictionSets": {"calibrator": NEEDED, "confidence_level": 0.9, "guarantee": "task"},
+    "PredictionSets.predict_set": {"logits": NEEDED, "features": None, "groups": None},
+    "Referral": {"calibrator": NEEDED, "max_error": 0.05, "confidence_level": 0.9},
+    "Referral.accept": {"logits": NEEDED, "features": None, "groups": None},
+    "Monitor": {"calibrator": NEEDED, "window": 256, "keep": 100_000, "log": None},
+    "Monitor.update": {"logits": NEEDED, "features": None},
+    "Monitor.feedback": {"row_ids": NEEDED, "y": NEEDED},
     "Outputs": {"logits": NEEDED, "labels": None, "features": None, "tasks": None, "groups": None},
     "metrics.expected_calibration_error": {
         "y_true": NEEDED,
@@ -95,7 +103,7 @@ SIGNATURES = {
 }
 # documented and callable objects of the list
 DOCUMENTED = sorted(
-    {*CALIBRATORS, "Outputs", "Stream", "load"} | {f"metrics.{name}" for name in METRICS},
+    {*CALIBRATORS, *DECISIONS, "Outputs", "Stream", "load"} | {f"metrics.{name}" for name in METRICS},
 )
 
 

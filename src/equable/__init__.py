@@ -21,11 +21,15 @@ _PUBLIC = {
     "BiasCorrection": "equable.calibrators",
     "TaskMix": "equable.calibrators",
     "Stream": "equable.calibrators",
+    "PredictionSets": "equable.decisions",
+    "Referral": "equable.decisions",
+    "Monitor": "equable.decisions",
     "CALIBRATORS": "equable.calibrators",
     "load": "equable.calibrators",
 }
 _SUBMODULES = (
     "calibrators",
+    "decisions",
     "errors",
     "metrics",
     "outputs",
@@ -53,6 +57,9 @@ if TYPE_CHECKING:
     from equable.calibrators import TemperatureScaling as TemperatureScaling
     from equable.calibrators import Uncalibrated as Uncalibrated
     from equable.calibrators import load as load
+    from equable.decisions import Monitor as Monitor
+    from equable.decisions import PredictionSets as PredictionSets
+    from equable.decisions import Referral as Referral
     from equable.outputs import Outputs as Outputs
 
 

@@ -150,6 +150,13 @@ def as_vector(value: Any, name: str, n_rows: int, *, words: bool = False) -> np.
     return array
 
 
+def as_count(value: Any, name: str, least: int = 1) -> int:
+    """A whole number ≥ `least` as a Python int, which does not overflow; True is no number."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number ≥ {least}; got {value!r}")
+    return int(value)
+
+
 def as_generator(value: Any) -> np.random.Generator:
     """The generator of a seed, or the given generator."""
     try:

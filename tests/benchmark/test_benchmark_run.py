@@ -138,15 +138,14 @@ def test_finished_files_are_counted(tiny_run):
     assert count_files(jobs) == count_files(jobs[:1]) == 3 * (len(METHODS) + 2)
 
 
-def test_the_bar_follows_the_files(tiny_run, monkeypatch, capsys):
-    from equable.benchmark import run as running
-    from equable.benchmark.progress import open_bar
+def test_the_bar_follows_the_files(tiny_run, capsys):
+    from equable.benchmark.run import _file_bar
 
-    monkeypatch.setattr(running, "SECONDS_BETWEEN_COUNTS", 0)
-    with open_bar("planted", 200, show=True) as bar:
-        counter = running._FileCounter([SeedJob(str(tiny_run.path), 0, "", "{}")], bar)
-        whole = counter.seen
+    jobs = [SeedJob(str(tiny_run.path), 0, "", "{}")]
+    whole = count_files(jobs)
+    with _file_bar(jobs, whole, True) as tick:
         tiny_run.score(0, 0, "rc").unlink()
-        counter(0, 1)
-        assert counter.seen == whole - 1
-    assert "1/1 cells, 1 failed" in capsys.readouterr().err.replace("\n", " ")
+        tick(0, 1)
+    assert f"1/1 seeds, 1 failed {whole - 1}/{whole}" in " ".join(
+        part for part in capsys.readouterr().err.split() if part[0] not in "━╸╺"
+    )

@@ -133,7 +133,7 @@ def test_digits_put_all_validation_rows_into_the_calibration_buffer():
         ({"settings": ["training.batch_size=1.5"]}, "training.batch_size must be a valid integer"),
         ({"settings": ["training.calibration_percent=0"]}, "must be greater than 0"),
         ({"settings": ["training.momentum=nan"]}, "training.momentum must be a finite number"),
-        ({"settings": ["network.name=vgg"]}, "--set: network.name must be 'slim_resnet18' or 'resnet32'"),
+        ({"settings": ["network.name=vgg"]}, "--set: network.name must be 'slim_resnet18', 'resnet32'"),
         ({"settings": ["scenario.tasks=3"]}, "scenario.tasks must divide 10 classes evenly; got 3"),
         ({"settings": ["scenario.tasks=10"]}, "give the first task at least two classes"),
         ({"settings": ["scenario.tasks=[5, 4]"]}, "scenario.tasks must add up to 10 classes"),
@@ -242,5 +242,5 @@ def test_a_run_of_before_there_were_learners_is_experience_replay(tmp_path):
     assert text != config.to_toml()
     (tmp_path / "config.toml").write_text(text)
     assert read_config(tmp_path / "config.toml") == config
-    with pytest.raises(ConfigError, match=r"training\.learner must be 'er'; got 'magic'"):
+    with pytest.raises(ConfigError, match=r"training\.learner must be 'er' or 'derpp'; got 'magic'"):
         load_config("digits", settings=["training.learner=magic"])

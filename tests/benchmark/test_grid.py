@@ -10,10 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from equable.benchmark.grid import is_grid, load_grid
-from equable.benchmark.grid_folder import run_folders, start_grid
 from equable.benchmark.lease import hold
 from equable.benchmark.run import run_grid
-from equable.benchmark.run_folder import start_run
+from equable.benchmark.run_folder import run_folders, start_grid, start_run
 from equable.benchmark.status import status
 from equable.cli import app
 from equable.errors import ConfigError, DataError
@@ -113,12 +112,16 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('seeds = "0-1"', "seed = [0]", r"unknown key grid.seed; did you mean grid.seeds\?"),
+        ('seeds = "0-1"', "seed = [0]", r"unknown key grid.seed; did you mean seeds\?"),
         ('seeds = "0-1"', "seeds = [-1]", r"grid.seeds\[1\] must be greater than or equal to 0; got -1"),
         ('seeds = "0-1"', 'seeds = "x"', "grid.seeds must be like 0,1,2 or 0-9; got 'x'"),
         ('seeds = "0-1"', "seeds = [1, 1]", r"grid.seeds must be distinct; got \[1, 1\]"),
         ('seeds = "0-1"', "seeds = []", "grid.seeds must have at least 1 item"),
-        ('"resnet32"', '"resnet50"', r"grid.backbones\[1\].name must be 'slim_resnet18' or 'resnet32'; got"),
+        (
+            '"resnet32"',
+            '"resnet50"',
+            r"grid.backbones\[1\].name must be 'slim_resnet18', 'resnet32', 'linear' or 'mlp'; got",
+        ),
         ("nf = 3", "nf = 0", r"grid.backbones\[2\].nf must be greater than or equal to 1; got 0"),
         ("nf = 3", "width = 3", r"unknown key grid.backbones\[2\].width"),
         ('{ name = "slim_resnet18", nf = 3 }', '{ name = "resnet32", nf = 3 }', "resnet32 must have no nf"),
@@ -170,7 +173,7 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         ),
         # a key of the other list's entries is not proposed for these
         ('data = "tiny.npz"', 'name = "x"', r"unknown key grid.datasets\[2\].name$"),
-        ('data = "tiny.npz"', 'dat = "x"', r"unknown key grid.datasets\[2\].dat; did you mean .*\].data\?"),
+        ('data = "tiny.npz"', 'dat = "x"', r"unknown key grid.datasets\[2\].dat; did you mean data\?"),
     ],
 )
 def test_whatever_is_wrong_is_named(tmp_path, old, new, message):

@@ -7,19 +7,10 @@ import numpy as np
 import pytest
 
 from equable.benchmark.config import load_config
-from equable.benchmark.run_data import describe_data, keep_paper_name
+from equable.benchmark.run_data import check_data, describe_data, keep_paper_name, load_data
 from equable.benchmark.run_folder import start_run
-from equable.datasets import DATASETS, ImageDataset, digest_of
-
-CODES = {"train": 0, "validation": 1, "test": 2, "not given": -1}
-
-
-def of_counts(counts):
-    """A dataset of blank 1 px images with so many images of each class in each split."""
-    labels = np.concatenate([np.repeat(np.arange(len(row)), row) for row in counts.values()])
-    split = np.concatenate([np.full(sum(row), CODES[name]) for name, row in counts.items()])
-    names = tuple(str(c) for c in range(labels.max() + 1))
-    return ImageDataset("blank", np.zeros((len(labels), 1, 1, 1), np.uint8), labels, split, names)
+from equable.datasets import DATASETS, digest_of
+from equable.errors import ConfigError
 
 
 def test_official_counts_are_those_of_the_papers_statistics():
@@ -37,7 +28,7 @@ def test_data_of_the_official_size_stand_beside_the_paper(tmp_path, preset):
     config = load_config(preset, data=str(path))
     source = {"skinlesions": "dermamnist_64", "bloodcell": "bloodmnist"}.get(config.paper, config.paper)
     counts = dict(DATASETS[source].counts)
-    assert keep_paper_name(config, of_counts(counts)) == config
+    assert keep_paper_name(config, counts) == config
     assert describe_data(config) == {
         "name": "copy.npz",
         "digest": digest_of(path),
@@ -45,16 +36,25 @@ def test_data_of_the_official_size_stand_beside_the_paper(tmp_path, preset):
     }
     first = next(iter(counts))
     counts[first] = (counts[first][0] + 1, *counts[first][1:])
-    other = keep_paper_name(config, of_counts(counts))
+    other = keep_paper_name(config, counts)
     assert (other.paper, other.name) == ("", "copy")
     assert describe_data(other)["origin"] == "own data"
 
 
 def test_other_tasks_are_another_experiment():
-    dataset = of_counts(DATASETS["cifar10"].counts)
+    counts = DATASETS["cifar10"].counts
     for settings, paper in ((["scenario.tasks=2"], ""), (["training.max_epochs=3"], "cifar10")):
-        config = keep_paper_name(load_config("cifar10", settings=settings), dataset)
+        config = keep_paper_name(load_config("cifar10", settings=settings), counts)
         assert (config.paper, config.name) == (paper, "CIFAR10")
+
+
+def test_known_data_are_not_read_to_be_checked(monkeypatch):
+    def read(*_, **__):
+        raise AssertionError("the images were read")
+
+    monkeypatch.setattr("equable.datasets.load_dataset", read)
+    config = load_config("digits")
+    assert check_data(config) == config
 
 
 def test_official_files_are_described_by_their_md5():
@@ -93,3 +93,26 @@ def test_the_run_folder_keeps_the_description(tmp_path, tiny_config):
     start_run(tmp_path, tiny_config, {**data, "digest": "sha256:11"})
     stored = json.loads((tmp_path / "environment.json").read_text())
     assert [place["data"]["digest"] for place in stored["also"]] == ["sha256:11"]
+
+
+def test_network_and_augmentation_must_suit_the_data(tmp_path):
+    path = tmp_path / "v.npz"
+    features = np.random.default_rng(0).normal(size=(40, 3))
+    np.savez(path, train_features=features, train_labels=np.arange(40) % 4)
+    with pytest.raises(ConfigError, match=r"network\.name must be linear or mlp for vectors; got 'resnet32'"):
+        load_data(
+            load_config("digits", data=str(path), settings=["scenario.tasks=2", "network.name=resnet32"])
+        )
+    with pytest.raises(ConfigError, match=r"network\.name must be slim_resnet18 or resnet32 for images"):
+        load_data(load_config("digits", settings=["network.name=mlp"]))
+    settings = ["scenario.tasks=2", "training.augmentation=flips", "network.name=mlp"]
+    with pytest.raises(ConfigError, match=r"training\.augmentation must be none for vectors; got 'flips'"):
+        load_data(load_config("digits", data=str(path), settings=settings))
+
+
+def test_clinc150_is_as_agreed():
+    config = load_config("clinc150", data="digits", settings=["scenario.tasks=5"])
+    assert (config.network.name, config.network.hidden) == ("mlp", 128)
+    training = config.training
+    assert (training.memory_size, training.calibration_percent, training.batch_size) == (1500, 50.0, 64)
+    assert (training.learner, config.scenario.order) == ("er", "random_tasks")

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from equable.benchmark.lease import hold
 from equable.benchmark.run_folder import TASK_FILES
-from equable.benchmark.seed_job import SeedJob, SeedOutcome
+from equable.benchmark.seed_job import SeedJob, SeedState, state_path
 from equable.benchmark.status import STATES, count_states, status
 from equable.cli import app
 
@@ -22,7 +22,8 @@ def told(folder):
 
 def test_the_files_of_a_task_are_those_that_training_writes():
     pytest.importorskip("torch")
-    from equable.training.scenario_training import DONE, FILES
+    from equable.training.scenario_training import DONE
+    from equable.training.task_files import FILES
 
     assert set(TASK_FILES) == {*FILES, DONE}
 
@@ -68,16 +69,16 @@ def job_of(folder, lease=""):
 def test_a_seed_runs_while_its_run_holds_the_lease(tiny_run):
     tiny_run.score(0, 2, "dats").unlink()
     with hold([tiny_run.path]) as lease:
-        job_of(tiny_run, "of an earlier run").record(SeedOutcome("running", deaths=2))
+        job_of(tiny_run, "of an earlier run").record(SeedState("running", deaths=2))
         assert (told(tiny_run).state, told(tiny_run).deaths) == ("missing", 2)
-        job_of(tiny_run, lease.token(tiny_run.path)).record(SeedOutcome("running", deaths=1))
+        job_of(tiny_run, lease.token(tiny_run.path)).record(SeedState("running", deaths=1))
         assert (told(tiny_run).state, told(tiny_run).deaths) == ("running", 1)
     assert told(tiny_run).state == "missing"
 
 
 def test_a_failure_is_shown_with_its_log(tiny_run):
     job = job_of(tiny_run)
-    job.record(SeedOutcome("failed", "ValueError: planted"))
+    job.record(SeedState("failed", "ValueError: planted"))
     assert told(tiny_run).state == "done"  # another run has finished it
     tiny_run.score(0, 0, "rc").unlink()
     assert (told(tiny_run).state, told(tiny_run).error) == ("failed", "ValueError: planted")
@@ -88,9 +89,9 @@ def test_a_failure_is_shown_with_its_log(tiny_run):
     assert f"copy seed 0: ValueError: planted; its log: {job.log}\n" in shown
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "failed"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"colour": 1}'])
 def test_a_damaged_state_is_no_state(tiny_run, text):
     tiny_run.score(0, 0, "rc").unlink()
-    job_of(tiny_run).record(SeedOutcome("failed", "planted"))
-    job_of(tiny_run).state_path.write_text(text)
+    job_of(tiny_run).record(SeedState("failed", "planted"))
+    state_path(tiny_run.path, 0).write_text(text)
     assert told(tiny_run).state == "missing"

@@ -23,12 +23,12 @@ class WorkBegan(Exception):
 
 @pytest.fixture
 def no_work(monkeypatch, tmp_path):
-    """An empty folder to be in; the first piece of any run's work, reading its data, is a `WorkBegan`."""
+    """An empty folder to be in; the first piece of any run's work, checking its data, is a `WorkBegan`."""
 
     def begin(*_):
         raise WorkBegan
 
-    monkeypatch.setattr("equable.benchmark.run.load_data", begin)
+    monkeypatch.setattr("equable.benchmark.run.check_data", begin)
     monkeypatch.chdir(tmp_path)
 
 

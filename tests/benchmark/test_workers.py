@@ -5,15 +5,15 @@ import os
 import signal
 import sys
 import threading
-import time
 from concurrent.futures import Future
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 
 from equable.benchmark import seed_process, workers
 from equable.benchmark.lease import FILE, hold
-from equable.benchmark.seed_job import SeedJob, SeedOutcome
+from equable.benchmark.seed_job import SeedJob, SeedState
 from equable.benchmark.workers import Workers, run_seeds, seed_jobs, watch_seed
 from equable.errors import ClusterError, LockedError
 
@@ -27,8 +27,11 @@ if job["seed"] == 0:
 if job["seed"] == 1:
     sys.exit(0)  # without an answer
 if job["seed"] == 2:
-    sys.stdin.read()
-    sys.exit(3)
+    from pathlib import Path
+    from equable.benchmark import seed_process
+    seed_process.DURATION = json.loads(job["settings"]).get("duration", 15)
+    seed_process._wait_until_stopped(Path(job["folder"]), job["lease"])
+    sys.exit(seed_process.STOPPED)
 error = "ValueError: planted" if job["seed"] == 3 else ""
 state = "failed" if error else "done"
 answer = {"state": state, "error": error, "made": 7, "kept": 1, "failed": ["x"], "deaths": 0}
@@ -104,25 +107,10 @@ def test_no_process_works_without_its_lease(planted, monkeypatch, loss):
 
 def test_a_process_ends_when_the_lease_is_not_renewed(planted, monkeypatch):
     """As on a cluster whose driver was killed: the lease stays, and nobody renews it."""
-    monkeypatch.setattr(workers, "DURATION", 0.6)
     planted.mkdir()
     lines = ["filelock/2", "pid=1", "host=far", "mode=lease", "token=dead", "duration=0.6"]
     (planted / FILE).write_text("\n".join([*lines, ""]))
-    assert watch_seed(SeedJob(str(planted), 2, "dead", "{}", threads=3)).state == "stopped"
-
-
-def test_a_process_that_does_not_stop_is_killed(monkeypatch):
-    monkeypatch.setattr(workers, "SECONDS_TO_STOP", 0.2)
-    code = "import time; print('begun', flush=True); time.sleep(60)"
-    process = workers.subprocess.Popen(
-        [sys.executable, "-c", code], stdin=workers.subprocess.PIPE, stdout=workers.subprocess.PIPE
-    )
-    process.stdout.readline()
-    begin = time.monotonic()
-    workers._stop(process)
-    process.stdout.close()
-    assert process.returncode == -signal.SIGKILL
-    assert time.monotonic() - begin < 10
+    assert watch_seed(SeedJob(str(planted), 2, "dead", '{"duration": 0.6}', threads=3)).state == "stopped"
 
 
 def test_a_worker_must_see_the_folder_and_room(planted, tmp_path, monkeypatch):
@@ -183,7 +171,7 @@ def run_on(folder, future, monkeypatch, check=lambda: None):
     with hold([folder]) as lease:
         job = job_of(folder, 0, lease)
         if not future.done():
-            job.record(SeedOutcome("done", made=4))
+            job.record(SeedState("done", made=4))
         (found,) = run_seeds([job], lease, Workers(dask="tcp://planted:1"), lambda *_: None)
         return found, job.recorded()
 
@@ -204,7 +192,7 @@ def test_a_result_that_died_with_its_worker_is_read_from_the_folder(tmp_path, mo
 def test_a_lost_scheduler_ends_the_run(tmp_path, monkeypatch):
     future = Future()
     future.cancel()
-    with pytest.raises(ClusterError, match="tcp://planted:1"):
+    with pytest.raises(ClusterError, match="cancelled"):
         run_on(tmp_path, future, monkeypatch)
 
     def check():
@@ -222,33 +210,32 @@ def test_the_process_of_a_seed(tiny_run, tiny_config, capsys):
     (tiny_run.scores / ".seed-0_task-0_rc.json.0123.part").write_bytes(b"half")
     tiny_run.score(0, 2, "dats").unlink()
     job = SeedJob(str(tiny_run.path), 0, "", tiny_config.model_dump_json())
-    outcome = seed_process._do(job)
+    outcome = seed_process.do(job)
     assert (outcome.state, outcome.made) == ("done", 1)
     assert not list(tiny_run.path.rglob("*.part"))
     assert "1 scores made" in capsys.readouterr().out
     (tiny_run.task(0, 0) / "done.json").unlink()
     (tiny_run.task(0, 0) / "done.json").mkdir()
-    outcome = seed_process._do(job)
+    outcome = seed_process.do(job)
     assert (outcome.state, "Error" in outcome.error) == ("failed", True)
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_the_process_answers_and_ends_with_its_input(tmp_path, tiny_config):
+def test_the_process_answers_while_its_input_is_open(tmp_path, tiny_config):
     pytest.importorskip("torch")
-    start = [sys.executable, "-m", "equable.benchmark.seed_process"]
+    missing = tiny_config.data.model_copy(update={"source": str(tmp_path / "gone.npz")})
+    config = tiny_config.model_copy(update={"data": missing})
     process = workers.subprocess.Popen(
-        start,
+        [sys.executable, "-m", "equable.benchmark.seed_process"],
         stdin=workers.subprocess.PIPE,
         stdout=workers.subprocess.PIPE,
         stderr=workers.subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    missing = tiny_config.data.model_copy(update={"source": str(tmp_path / "gone.npz")})
-    config = tiny_config.model_copy(update={"data": missing})
-    job = {"folder": str(tmp_path), "seed": 0, "lease": "", "settings": config.model_dump_json()}
-    process.stdin.write(json.dumps(job).encode() + b"\n")
-    process.stdin.flush()
-    answer = json.loads(process.stdout.read())  # the input is still open
+    with hold([tmp_path]) as lease, process:
+        job = asdict(SeedJob(str(tmp_path), 0, lease.token(tmp_path), config.model_dump_json()))
+        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.read())
+        assert process.wait(60) == 0
     assert (answer["state"], "gone.npz" in answer["error"]) == ("failed", True)
-    assert process.wait(60) == 0
-    process.communicate()

@@ -40,6 +40,12 @@ def calibrator(request):
     return clone(VARIANTS[request.param])
 
 
+@pytest.fixture(params=equable.CALIBRATORS)
+def one_of_each(request):
+    """A calibrator of each class, for what its settings do not change."""
+    return equable.CALIBRATORS[request.param]()
+
+
 @pytest.fixture(scope="module")
 def fitted_once():
     return fit(equable.DATS(), make_incremental())
@@ -195,30 +201,27 @@ def test_row_order_is_irrelevant_among_equal_rows_of_unequal_weight(calibrator, 
     assert_same_fit(calibrator, found[1], found[0], data.y, np.bincount(twice, weights))
 
 
-def test_inputs_are_untouched(calibrator, incremental):
-    before = [a.copy() for a in (incremental.logits, incremental.y, incremental.features, incremental.tasks)]
-    for a in (incremental.logits, incremental.y, incremental.features, incremental.tasks):
-        a.setflags(write=False)
-    weights = np.ones(len(incremental.y))
-    weights.setflags(write=False)
-    predict(fit(calibrator, incremental, sample_weight=weights), incremental, groups=incremental.tasks)
-    for old, new in zip(
-        before, (incremental.logits, incremental.y, incremental.features, incremental.tasks), strict=True
-    ):
+def test_inputs_are_untouched(one_of_each, incremental):
+    arrays = [*vars(incremental).values(), np.ones(len(incremental.y))]
+    before = deepcopy(arrays)
+    for array in arrays:
+        array.setflags(write=False)
+    predict(fit(one_of_each, incremental, sample_weight=arrays[-1]), incremental, groups=incremental.tasks)
+    for old, new in zip(before, arrays, strict=True):
         np.testing.assert_array_equal(old, new)
 
 
-def test_settings_survive_fit_and_clone(calibrator, incremental):
-    settings, words = calibrator.get_params(), repr(calibrator)
-    fit(calibrator, incremental)
-    assert calibrator.get_params() == settings
-    copy = clone(calibrator)
-    assert repr(copy) == repr(calibrator) == words
-    learnt = {name for name in vars(calibrator) if name.endswith("_")}
-    assert learnt == {*calibrator.FITTED, "n_classes_"}
+def test_settings_survive_fit_and_clone(one_of_each, incremental):
+    settings, words = one_of_each.get_params(), repr(one_of_each)
+    fit(one_of_each, incremental)
+    assert one_of_each.get_params() == settings
+    copy = clone(one_of_each)
+    assert repr(copy) == repr(one_of_each) == words
+    learnt = {name for name in vars(one_of_each) if name.endswith("_")}
+    assert learnt == {*one_of_each.FITTED, "n_classes_"}
     assert not any(name.endswith("_") for name in vars(copy))
     with pytest.raises(InputError, match="nonsense"):
-        calibrator.set_params(nonsense=1)
+        one_of_each.set_params(nonsense=1)
 
 
 def test_weights_are_copies_of_rows(calibrator, incremental):
@@ -238,10 +241,10 @@ def test_float32_logits_are_fitted_like_the_same_in_float64(calibrator, incremen
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_out_receives_the_result(calibrator, incremental):
-    expected = predict(fit(calibrator, incremental), incremental)
+def test_out_receives_the_result(one_of_each, incremental):
+    expected = predict(fit(one_of_each, incremental), incremental)
     out = np.empty(expected.shape, dtype=np.float32)
-    got = calibrator.predict_proba(incremental.logits, features=incremental.features, out=out)
+    got = one_of_each.predict_proba(incremental.logits, features=incremental.features, out=out)
     assert got is out
     np.testing.assert_allclose(out, expected, atol=1e-6)
 
@@ -261,42 +264,42 @@ def test_a_wrong_out_is_refused(fitted, incremental):
             fitted.predict_proba(incremental.logits, features=incremental.features, out=out)
 
 
-def test_out_may_be_the_logits_themselves(calibrator, incremental):
-    expected = predict(fit(calibrator, incremental), incremental)
+def test_out_may_be_the_logits_themselves(one_of_each, incremental):
+    expected = predict(fit(one_of_each, incremental), incremental)
     logits = incremental.logits.copy()
-    calibrator.predict_proba(logits, features=incremental.features, out=logits)
+    one_of_each.predict_proba(logits, features=incremental.features, out=logits)
     np.testing.assert_allclose(logits, expected, atol=1e-15)
 
 
-def test_one_row_is_a_batch(calibrator, incremental):
-    fit(calibrator, incremental)
-    p = calibrator.predict_proba(incremental.logits[:1], features=incremental.features[:1])
+def test_one_row_is_a_batch(one_of_each, incremental):
+    fit(one_of_each, incremental)
+    p = one_of_each.predict_proba(incremental.logits[:1], features=incremental.features[:1])
     assert p.shape == (1, incremental.logits.shape[1])
 
 
-def test_saved_file_gives_the_same_bits_in_another_process(calibrator, incremental, tmp_path):
-    path = tmp_path / "cal.safetensors"
-    expected = predict(fit(calibrator, incremental), incremental, groups=incremental.tasks)
-    calibrator.save(path)
-    np.savez(
-        tmp_path / "in.npz", z=incremental.logits, f=incremental.features, g=incremental.tasks, p=expected
-    )
+def test_saved_files_give_the_same_bits_in_another_process(incremental, tmp_path):
+    arrays = {"z": incremental.logits, "f": incremental.features, "g": incremental.tasks}
+    for name, variant in VARIANTS.items():
+        calibrator = fit(clone(variant), incremental)
+        arrays[name] = predict(calibrator, incremental, groups=incremental.tasks)
+        calibrator.save(tmp_path / name)
+        assert repr(equable.load(tmp_path / name)) == repr(calibrator)
+    np.savez(tmp_path / "in.npz", **arrays)
     code = (
-        "import sys, numpy as np, equable; d = np.load(sys.argv[2]);"
-        "p = equable.load(sys.argv[1]).predict_proba(d['z'], features=d['f'], groups=d['g']);"
-        "sys.exit(0 if np.array_equal(p, d['p']) else 3)"
+        "import sys, pathlib, numpy as np, equable; d = np.load(sys.argv[1] + '/in.npz')\n"
+        "for name in sys.argv[2:]:\n"
+        "    cal = equable.load(pathlib.Path(sys.argv[1]) / name)\n"
+        "    p = cal.predict_proba(d['z'], features=d['f'], groups=d['g'])\n"
+        "    assert np.array_equal(p, d[name]), name\n"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code, path, tmp_path / "in.npz"], check=False).returncode == 0
-    )
-    assert repr(equable.load(path)) == repr(calibrator)
+    subprocess.run([sys.executable, "-c", code, tmp_path, *VARIANTS], check=True)
 
 
-def test_use_before_fit(calibrator, incremental, tmp_path):
-    with pytest.raises(NotFittedError, match=type(calibrator).__name__):
-        predict(calibrator, incremental)
-    with pytest.raises(NotFittedError, match="fitted before it is saved"):
-        calibrator.save(tmp_path / "x.safetensors")
+def test_use_before_fit(incremental, tmp_path):
+    with pytest.raises(NotFittedError, match="DATS must be fitted"):
+        predict(equable.DATS(), incremental)
+    with pytest.raises(NotFittedError, match="DATS must be fitted"):
+        equable.DATS().save(tmp_path / "x.safetensors")
     assert not list(tmp_path.iterdir())
 
 

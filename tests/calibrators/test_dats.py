@@ -43,14 +43,14 @@ def random_problem(rng, weights="per_class", prior_strength=0.1):
         free[-3:] = False
     sample_weight = rng.random(len(data.y)) + 0.5
     problem = DistanceProblem(
-        data.logits,
+        ShiftedRows(data.logits),
         data.y,
         sample_weight / sample_weight.mean(),
         class_distances[data.y],
         data.y if per_class else np.zeros_like(data.y),
-        len(free),
         free,
         prior_strength,
+        brier_temperature(data.logits, data.y, sample_weight).temperature,
     )
     return problem, class_distances
 
@@ -59,14 +59,13 @@ def random_problem(rng, weights="per_class", prior_strength=0.1):
 def test_gradient_matches_finite_differences(weights):
     rng = np.random.default_rng(0)
     problem, _ = random_problem(rng, weights)
-    rows = ShiftedRows(problem.logits)
     for _ in range(5):
-        x = np.append(rng.random(problem.n_weights) * 3, rng.uniform(0.5, 4))
-        _, gradient = problem.objective(x, rows, 0.4)
+        x = np.append(rng.random(len(problem.free)) * 3, rng.uniform(0.5, 4))
+        _, gradient = problem.objective(x)
         for j in range(len(x)):
             h = np.zeros(len(x))
             h[j] = 1e-6
-            above, below = (problem.objective(x + s * h, rows, 0.4)[0] for s in (1, -1))
+            above, below = (problem.objective(x + s * h)[0] for s in (1, -1))
             assert gradient[j] == pytest.approx((above - below) / 2e-6, rel=1e-5, abs=1e-5)
 
 
@@ -74,14 +73,9 @@ def test_gradient_matches_finite_differences(weights):
 def test_class_by_class_is_never_above_the_joint_solver(seed):
     rng = np.random.default_rng(seed)
     problem, class_distances = random_problem(rng, prior_strength=float(rng.choice([0.0, 0.1, 2.0])))
-    centre = brier_temperature(problem.logits, problem.labels, problem.sample_weight).temperature
     mine = solve_by_class(problem, class_distances)
-    joint = solve_jointly(problem, centre)
-    rows = ShiftedRows(problem.logits)
-    values = [
-        problem.objective(np.append(f.weights, f.base_temperature), rows, np.log(centre))[0]
-        for f in (mine, joint)
-    ]
+    joint = solve_jointly(problem)
+    values = [problem.objective(np.append(f.weights, f.base_temperature))[0] for f in (mine, joint)]
     assert mine.converged
     assert values[0] <= values[1] + 1e-7
     assert (mine.weights >= 0).all()

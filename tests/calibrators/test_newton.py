@@ -159,7 +159,8 @@ def test_newton_says_when_it_does_not_converge():
 def test_curves_are_sums_of_brier_scores():
     z, y = vector_4()
     weights = np.random.default_rng(2).random(len(y))
-    curves = brier_curves(z, y, weights, np.array([0.3, 2.7]), y, 5)
+    rows = row_blocks.ShiftedRows(z)
+    curves = brier_curves(rows, y, weights, np.log([0.3, 2.7]), y, 5)
     for c in range(5):
         mine = y == c
         for g, t in enumerate((0.3, 2.7)):

@@ -41,6 +41,20 @@ def test_equal_content_gives_equal_bytes(saved, tmp_path):
         assert (tmp_path / f"{turn}").read_bytes() == saved.read_bytes()
 
 
+def test_infinite_odds_are_strict_json(saved, incremental):
+    cal = fit(equable.TaskMix(odds=np.inf, base=equable.BiasCorrection(by="class")), incremental)
+    cal.save(saved)
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    with safe_open(saved, framework="np") as file:
+        json.loads(file.metadata()["calibrator"], parse_constant=refuse)
+    again = equable.load(saved)
+    assert again.odds == np.inf
+    assert again.base.by == "class"
+
+
 def test_truncated(saved):
     whole = saved.read_bytes()
     for length in (0, 4, 8, 100, len(whole) // 2, len(whole) - 1):

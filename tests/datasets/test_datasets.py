@@ -129,8 +129,14 @@ def change(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        (change(test_images=None, test_labels=None), "must hold train_images and train_labels"),
-        (change(train_images=None, train_labels=None), "must hold train_images and train_labels"),
+        (
+            change(test_images=None, test_labels=None),
+            "must hold train_images or train_features, and train_labels",
+        ),
+        (
+            change(train_images=None, train_labels=None),
+            "must hold train_images or train_features, and train_labels",
+        ),
         ({"x": np.zeros(3)}, "it holds x"),
         (change(val_labels=None), "must hold val_labels"),
         (change(val_images=np.zeros((4, 9, 9, 3), np.uint8)), "images of one shape"),

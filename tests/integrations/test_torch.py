@@ -326,7 +326,7 @@ class TestCalibratedModel:
             CalibratedModel(Net(n_classes=5), dats, "head")(rows[0])
 
     def test_a_softmax_is_refused(self, net, rows, dats):
-        with pytest.raises(InputError, match="Remove its last softmax"):
+        with pytest.raises(InputError, match="before softmax"):
             CalibratedModel(nn.Sequential(net, nn.Softmax(dim=1)), dats, "0.head")(rows[0])
 
     def test_few_rows_that_sum_to_one_by_chance_are_served_with_a_warning(self, net, rows):

@@ -91,5 +91,5 @@ def test_little_evidence_is_said(incremental):
     batch = 30 * np.eye(9)[[0, 1, 2] * 10]
     with pytest.warns(EvidenceWarning):
         calibrator.predict_proba(batch)
-    with pytest.warns(EvidenceWarning, match="fewer than 10 calibration rows"):
+    with pytest.warns(EvidenceWarning, match="fewer than 10"):
         CalibratedModel(nn.Identity(), calibrator)(torch.tensor(batch))

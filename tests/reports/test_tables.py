@@ -17,7 +17,7 @@ from equable.reports.results import Spread, give_distinct_names, load_results, n
 from equable.reports.tables import build_tables, comparison_table, scores_csv, terminal_table
 from equable.reports.tables.main import main_table
 from equable.reports.tables.render import csv_text, latex, markdown, rich_table
-from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, percent
+from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, percent, points
 from planted_run import make_run, make_score
 
 
@@ -105,7 +105,7 @@ def test_best_is_marked_among_ranked_methods_alone(run):
 
 
 def test_ties_are_ties_of_print():
-    columns = (percent("ece", "ECE"),)
+    columns = (percent("ece", "ECE", ranked=True),)
 
     def ranked(*values):
         rows = tuple(Row(str(v), (cell(columns[0], Spread(v, 0.0, 1)),)) for v in values)
@@ -123,10 +123,7 @@ def test_numbers_of_print():
     assert number(-2.31) == "−2.31"
     assert number(1949.55) == "1,949.55"
     assert cell(percent("x", "x"), Spread(0.5, 0.0, 1)).text == "50.00"
-    assert (
-        cell(percent("x", "x", change=True), Spread(-0.5, 0.0, 1), (-0.6, 0.1)).text
-        == "−50.00 [−60.00, +10.00]"
-    )
+    assert cell(points("x", "x", 2), Spread(-0.5, 0.0, 1), (-0.6, 0.1)).text == "−50.00 [−60.00, +10.00]"
     assert cell(percent("x", "x"), None) == Cell()
 
 

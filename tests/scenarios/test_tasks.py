@@ -172,3 +172,24 @@ def test_errors_name_rule_and_value(changes, message):
     with pytest.raises(InputError) as caught:
         make_scenario(**arguments)
     assert message in str(caught.value)
+
+
+def test_random_tasks_shuffles_blocks_of_consecutive_classes():
+    labels = np.repeat(np.arange(150), 10)
+    seen = set()
+    for seed in range(3):
+        scenario = make_scenario(labels, order="random_tasks", tasks=10, seed=seed)
+        blocks = np.array(scenario.order).reshape(10, 15)
+        assert (blocks % 15 == np.arange(15)).all()
+        assert (blocks // 15 == blocks[:, :1] // 15).all()
+        # numpy's legacy shuffle, as for single classes: seed 0 gives the published order of CIFAR10
+        seen.add(tuple(blocks[:, 0] // 15))
+    assert (2, 8, 4, 9, 1, 6, 7, 3, 0, 5) in seen
+    assert len(seen) == 3
+
+
+def test_random_tasks_moves_sizes_with_their_classes():
+    scenario = make_scenario(np.repeat(np.arange(9), 10), order="random_tasks", sizes=[2, 3, 4], seed=1)
+    starts = {2: [0, 1], 3: [2, 3, 4], 4: [5, 6, 7, 8]}
+    for task in scenario:
+        assert [scenario.order[c] for c in task.classes] == starts[len(task.classes)]

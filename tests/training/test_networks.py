@@ -45,7 +45,7 @@ def test_resnet32_has_the_published_size():
     assert network.head.in_features == 64
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", ["slim_resnet18", "resnet32"])
 @pytest.mark.parametrize("shape", [(8, 8, 1), (33, 33, 3)])
 def test_shapes_on_any_image_size(name, shape):
     network = NETWORKS[name](5, shape).eval()

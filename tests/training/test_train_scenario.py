@@ -1,6 +1,5 @@
 """A whole run: what lies in its folder, and that interruptions leave no trace in it."""
 
-import json
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from equable.training import ReplaySettings, SlimResNet18, train_scenario
 from equable.training.checkpoint import load_tensors
 from equable.training.scenario_training import _torch_setup
 from equable.training.train_task import TaskTrainer
+from vector_run import contents
 
 FILES = {"model.safetensors", "memory.npz", "validation.npz", "perturbed.npz", "test.npz", "done.json"}
 SETTINGS = ReplaySettings(
@@ -50,20 +50,6 @@ def train(folder, settings=SETTINGS, seed=0, **scenario):
     data = tiny()
     made = make_scenario(data.labels, **{"tasks": 2, "seed": 0, **scenario})
     return train_scenario(data, made, small, settings, seed=seed, folder=folder, progress=False)
-
-
-def contents(folder):
-    """Every file's bytes; of done.json all that is not a time."""
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {
-        name: timeless(json.loads(data)) if name.endswith("json") else data for name, data in files.items()
-    }
-
-
-def timeless(value):
-    if isinstance(value, dict):
-        return {k: timeless(v) for k, v in value.items() if "second" not in k and k != "sha256"}
-    return [timeless(v) for v in value] if isinstance(value, list) else value
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +110,7 @@ def test_a_finished_run_is_read_not_trained(whole, tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1], str(Path(sys.argv[1]).parent)
 import test_train_scenario
 from equable.training.train_task import TaskTrainer
 step, steps = TaskTrainer._step, []
@@ -155,7 +141,7 @@ def test_kill_9_in_the_middle_of_an_epoch_leaves_no_trace(whole, tmp_path):
     [
         ("equable.training.train_task.TaskTrainer._step", 2),  # first epoch, no checkpoint yet
         ("equable.training.train_task.save_tensors", 3),  # while the third checkpoint is written
-        ("equable.training.scenario_training.perturb_memory", 1),  # outputs half written
+        ("equable.training.task_files.perturb_memory", 1),  # outputs half written
         ("equable.training.scenario_training.write_sealed", 2),  # all but done.json written
     ],
 )

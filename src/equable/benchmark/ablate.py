@@ -17,17 +17,17 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from equable.arrays import FloatArray
 from equable.benchmark.methods import METHODS, Method
-from equable.benchmark.process_pool import one_thread, run_local
-from equable.benchmark.progress import progress_bar
+from equable.benchmark.process_pool import one_thread, run_steps
 from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest
 from equable.benchmark.task_outputs import Step, load_step, tasks_of
-from equable.calibrators import DATS, Uncalibrated
+from equable.calibrators import DATS
 from equable.errors import ConvergenceWarning
 from equable.files import write_json
 from equable.metrics import compare_tasks
@@ -55,20 +55,13 @@ def ablate_run(
 ) -> dict[str, list[Record]]:
     """All ablations of the seeds with the most finished tasks, written to ``ablations/``; by name."""
     steps = furthest_steps(folder, seeds)
-    records: list[Record] = []
-    with progress_bar("ablations", len(steps), progress) as advance:
-        for _, made in run_local(partial(ablate_step, folder), steps, jobs=jobs):
-            records += made
-            advance(1)
-    records.sort(key=lambda record: int(record["seed"]))  # processes finish in any order
-    by_name = {name: [r for r in records if r["ablation"] == name] for name in _names(records)}
+    made = run_steps(partial(ablate_step, folder), steps, "ablations", jobs=jobs, progress=progress)
+    by_name: dict[str, list[Record]] = {}
+    for record in sorted(chain.from_iterable(made), key=lambda record: int(record["seed"])):
+        by_name.setdefault(record["ablation"], []).append(record)
     for name, rows in by_name.items():
         write_json(folder.ablations / f"{name}.json", rows)
     return by_name
-
-
-def _names(records: Iterable[Record]) -> list[str]:
-    return list(dict.fromkeys(record["ablation"] for record in records))
 
 
 def ablate_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
@@ -85,7 +78,7 @@ def ablate_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
 
 def _choices(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
     """One setting changed at a time; equal calibrators are measured once."""
-    before = _uncalibrated(step)
+    before = step.uncalibrated
     measured: dict[str, dict[str, float]] = {}
     for name, values in CHOICES.items():
         methods = {value: _dats({name: value}) for value in values}
@@ -99,7 +92,7 @@ def _choices(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
 
 
 def _inclusions(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
-    before = _uncalibrated(step)
+    before = step.uncalibrated
     for percent in INCLUSIONS:
         for draw in range(DRAWS):
             drawn = with_inclusion(step, percent, [seed, draw])
@@ -125,10 +118,6 @@ def with_inclusion(step: Step, percent: float, seed: list[int]) -> Step:
 
 def _dats(settings: dict[str, Any]) -> Method:
     return Method("DATS", "calibration_buffer", partial(DATS, **settings))
-
-
-def _uncalibrated(step: Step) -> FloatArray:
-    return Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(step.test.logits)
 
 
 def _measure(step: Step, before: FloatArray, method: Method, n_bins: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,20 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.benchmark.methods import METHODS, Method
-from equable.benchmark.process_pool import one_thread, run_local
-from equable.benchmark.progress import progress_bar
-from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest
+from equable.benchmark.process_pool import one_thread, run_steps
+from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest, stored_record
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, load_step, tasks_of
 from equable.benchmark.user_methods import method_errors, methods_of
-from equable.calibrators import Calibrator, Stream, Uncalibrated
+from equable.calibrators import Calibrator, Stream
 from equable.errors import (
     ConvergenceWarning,
     EquableWarning,
     EvidenceWarning,
-    FileFormatError,
     MethodError,
     ShiftWarning,
 )
-from equable.files import read_sealed, write_sealed
+from equable.files import write_sealed
 from equable.metrics import TaskComparison, compare_tasks
 
 Record = dict[str, Any]
@@ -56,6 +55,8 @@ WHOLE = 0  # the batch "size" of a whole test set
 STREAM_ROWS = 8
 STREAM_WINDOW = 256
 MEASURES = ("accuracy", "nll", "average_ece", "pooled_accuracy", "pooled_nll", "pooled_ece")
+#: Small batches have few rows by design.
+EXPECTED_WARNINGS = (EvidenceWarning, ConvergenceWarning, ShiftWarning)
 #: Overlap of neighbouring tasks in the drifting stream, in tasks.
 DRIFT_OVERLAP = 0.5
 
@@ -65,12 +66,8 @@ def measure_arrivals(
 ) -> list[Record]:
     """Every arrival of the seeds with the most finished tasks, written to ``arrivals/`` and returned."""
     steps = furthest_steps(folder, seeds)
-    records: list[Record] = []
-    with progress_bar("arrivals", len(steps), progress) as advance:
-        for _, made in run_local(partial(measure_step, folder), steps, jobs=jobs):
-            records += made
-            advance(1)
-    return sorted(records, key=lambda record: int(record["seed"]))
+    made = run_steps(partial(measure_step, folder), steps, "arrivals", jobs=jobs, progress=progress)
+    return sorted(chain.from_iterable(made), key=lambda record: int(record["seed"]))
 
 
 def measure_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
@@ -87,17 +84,12 @@ def measure_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
     loaded = load_step(folder.task(seed, task))
     score = config.score
     with one_thread(), warnings.catch_warnings():
-        for expected in (
-            EvidenceWarning,
-            ConvergenceWarning,
-            ShiftWarning,
-        ):  # small batches have few rows by design
+        for expected in EXPECTED_WARNINGS:
             warnings.simplefilter("ignore", expected)
         for record in measure(loaded, seed, score.n_bins, score.n_bootstrap, missing):
             known.setdefault(record["method"], []).append(record)
     records = [record for name in methods for record in known.get(name, [])]
-    made_with = {"outputs": digest, **score.model_dump()}
-    write_sealed(path, {"schema": SCHEMA, **made_with, "records": records})
+    write_sealed(path, {"schema": SCHEMA, "outputs": digest, **score.model_dump(), "records": records})
     return records
 
 
@@ -105,16 +97,11 @@ def _stored(
     path: Path, digest: str, settings: ScoreSettings, methods: Mapping[str, Method]
 ) -> dict[str, list[Record]]:
     """Records by method of a valid file of these outputs and settings; outdated user methods are left out."""
-    try:
-        value = read_sealed(path) if path.is_file() else None
-    except FileFormatError:
-        return {}
-    if not isinstance(value, dict):
-        return {}
-    records = value.pop("records", None)
-    if records is None or value != {"schema": SCHEMA, "outputs": digest, **settings.model_dump()}:
-        return {}
+    value = stored_record(path)
+    records = value.pop("records", [])
     found: dict[str, list[Record]] = {}
+    if value != {"schema": SCHEMA, "outputs": digest, **settings.model_dump()}:
+        return found
     for record in records:
         name = record["method"]
         if name in methods and record.get("code", "") == methods[name].fingerprint:
@@ -140,14 +127,13 @@ def measure(
     `stream` takes as long as all other arrivals together.
     """
     tasks = tasks_of(step.test)
-    plain = Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(step.test.logits)
     arrivals = batches_of(tasks, seed)
     order = drifting(tasks, seed) if stream else None
     compare = partial(
         compare_tasks,
         step.test.labels,
         tasks,
-        plain,
+        step.uncalibrated,
         n_bins=n_bins,
         n_bootstrap=n_bootstrap,
         random_state=[seed, step.task],

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from equable.benchmark.config_errors import Location, suggestion, validation_error
 from equable.benchmark.layers import Layer, base_layer, default_layer, file_layer, resolve_source, set_layer
-from equable.benchmark.settings import Config, MethodSettings
+from equable.benchmark.settings import Config, MethodSettings, unflatten
 from equable.benchmark.user_methods import (
     absolute_path,
     check_methods,
@@ -170,12 +169,8 @@ def _build(layers: Sequence[Layer]) -> Config:
     for key, origin in origins.items():
         if key not in known:
             raise ConfigError(f"{origin}: unknown key {key}{suggestion(key, known)}")
-    tables: dict[str, Any] = {"methods": {}}
-    for layer in layers:
-        tables["methods"] |= layer.methods
-        for key, value in layer.values.items():
-            section, _, last = key.rpartition(".")
-            (tables.setdefault(section, {}) if section else tables)[last] = value
+    tables = unflatten({key: value for layer in layers for key, value in layer.values.items()})
+    tables["methods"] = {name: method for layer in layers for name, method in layer.methods.items()}
 
     def name(location: Location) -> str:
         parts = [str(part) for part in location]

@@ -18,7 +18,7 @@ def validation_error(
     name: Callable[[Location], str],
     *,
     rules: Mapping[str, str] | None = None,
-    known: Callable[[Location], Iterable[str]] = lambda location: (),
+    known: Iterable[str] = (),
 ) -> ConfigError:
     """The first error of pydantic as a `ConfigError`.
 
@@ -28,7 +28,7 @@ def validation_error(
     ----------
     name : from a location to place and key.
     rules : first part of a location → the rule, in place of pydantic's.
-    known : from the location of an unknown key to the keys that exist there.
+    known : last parts of all keys, to suggest one for an unknown key.
     """
     errors = error.errors()
     about = errors[0]["loc"][:2]
@@ -36,7 +36,8 @@ def validation_error(
     location = first["loc"]
     if first["type"] == "extra_forbidden":
         place, _, key = name(location).rpartition(" ")
-        return ConfigError(f"{place} unknown key {key}{suggestion(key, known(location))}")
+        last = str(location[-1])
+        return ConfigError(f"{place} unknown key {key}{suggestion(last, set(known) - {last})}")
     if first["type"] == "missing":
         return ConfigError(f"{name(location)} must be there; it is missing")
     rule = (rules or {}).get(str(location[0]), re.sub(r"^\w+ should ", "", first["msg"]))

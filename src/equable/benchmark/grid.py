@@ -36,7 +36,7 @@ from equable.benchmark.layers import (
     set_layer,
     with_absolute_paths,
 )
-from equable.benchmark.settings import COUNT, SEED, Config, MethodSettings, flatten
+from equable.benchmark.settings import COUNT, SEED, Config, MethodSettings, flatten, unflatten
 from equable.benchmark.user_methods import absolute_path, read_methods
 from equable.errors import ConfigError
 from equable.training.settings import NETWORK_TABLE, NetworkName
@@ -59,15 +59,17 @@ class GridDataset(_Part):
 
 
 class GridBackbone(_Part):
-    """A network; without `nf` its width is that of the dataset's settings."""
+    """A network; without `nf` or `hidden` its size is that of the dataset's settings."""
 
     name: NetworkName
     nf: COUNT | None = None
+    hidden: COUNT | None = None
 
     @property
     def label(self) -> str:
         """The backbone's part of the run's name."""
-        return self.name if self.nf is None else f"{self.name}-nf{self.nf}"
+        sizes = {"nf": self.nf, "hidden": self.hidden}
+        return "-".join([self.name, *(f"{key}{value}" for key, value in sizes.items() if value is not None)])
 
 
 class GridSettings(_Part):
@@ -78,8 +80,8 @@ class GridSettings(_Part):
     seeds: Annotated[list[SEED], Field(min_length=1)] = [0, 1, 2]
 
 
-#: List → type of its entries.
-ENTRIES: dict[str, type[_Part]] = {"datasets": GridDataset, "backbones": GridBackbone}
+#: Keys of ``[grid]`` and of the entries of its lists.
+FIELDS = {*GridSettings.model_fields, *GridDataset.model_fields, *GridBackbone.model_fields}
 
 
 @dataclass(frozen=True)
@@ -155,16 +157,10 @@ def _read_settings(table: Any, path: Path) -> GridSettings:
         parts = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in location]
         return f"{path}: grid{''.join(parts)}"
 
-    def known(location: Location) -> list[str]:
-        *outer, _ = location
-        fields = (ENTRIES[str(outer[0])] if outer else GridSettings).model_fields
-        parent = name_of(outer).removeprefix(f"{path}: ")
-        return [f"{parent}.{field}" for field in fields]
-
     try:
         return GridSettings.model_validate(table)
     except ValidationError as error:
-        raise validation_error(error, name_of, known=known) from None
+        raise validation_error(error, name_of, known=FIELDS) from None
 
 
 def _resolve_paths(grid: GridSettings, path: Path, start: Path) -> GridSettings:
@@ -183,18 +179,20 @@ def _resolve_paths(grid: GridSettings, path: Path, start: Path) -> GridSettings:
 
 
 def _network_layer(path: Path, backbone: GridBackbone) -> Layer:
-    if backbone.nf is not None and not NETWORK_TABLE[backbone.name].has_width:
-        raise ConfigError(f"{path}: grid.backbones: {backbone.name} must have no nf; got {backbone.nf}")
-    values = {"network.name": backbone.name, "network.nf": backbone.nf}
-    return Layer(str(path), {key: value for key, value in values.items() if value is not None})
+    values: dict[str, Any] = {"network.name": backbone.name}
+    for size in ("nf", "hidden"):
+        given = getattr(backbone, size)
+        if given is None:
+            continue
+        if NETWORK_TABLE[backbone.name].size != size:
+            raise ConfigError(f"{path}: grid.backbones: {backbone.name} must have no {size}; got {given}")
+        values[f"network.{size}"] = given
+    return Layer(str(path), values)
 
 
 def _text(grid: GridSettings, values: Mapping[str, Any], methods: Mapping[str, MethodSettings]) -> str:
     """The resolved ``grid.toml``."""
-    tables: dict[str, Any] = {"grid": grid.model_dump(exclude_none=True)}
-    for key, value in values.items():
-        section, _, name = key.rpartition(".")
-        (tables.setdefault(section, {}) if section else tables)[name] = value
+    tables = {"grid": grid.model_dump(exclude_none=True), **unflatten(values)}
     if methods:
         tables["methods"] = {name: method.model_dump() for name, method in methods.items()}
     return tomli_w.dumps(tables)

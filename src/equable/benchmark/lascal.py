@@ -13,7 +13,13 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
-from equable.calibrators.class_mix import estimate_mixes, fit_bias_corrected, posteriors
+from equable.calibrators.class_mix import (
+    STACK_ELEMENTS,
+    equal_groups,
+    estimate_mix,
+    fit_bias_corrected,
+    posteriors,
+)
 from equable.calibrators.newton import brier_temperature, temperature_grid
 from equable.calibrators.row_blocks import ShiftedRows
 from equable.outputs import Outputs
@@ -73,7 +79,10 @@ class LaSCal(Calibrator):
     def _temperatures(self, rows: Outputs) -> FloatArray:
         codes, n_groups = group_codes(rows.groups, len(rows))
         posterior = posteriors(rows.logits, self.posterior_temperature_, self.posterior_bias_)
-        mixes = estimate_mixes(posterior, self.prior_, codes, n_groups, strength=5.0)
+        mixes = np.tile(self.prior_, (n_groups, 1))
+        for groups, members in equal_groups(codes, n_groups, STACK_ELEMENTS // rows.n_classes):
+            ratios = (posterior[members] / self.prior_).swapaxes(1, 2)
+            mixes[groups] = estimate_mix(ratios, mixes[groups], strength=5.0)[..., 0]
         chosen = np.full(n_groups, self.replayed_temperature_)
         large = np.flatnonzero(np.bincount(codes, minlength=n_groups) >= 2 * N_BINS)
         best = np.full(len(large), np.inf)

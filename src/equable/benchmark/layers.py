@@ -19,6 +19,7 @@ from equable.training.settings import TrainingSettings
 
 PRESETS = (
     "digits",
+    "clinc150",
     "cifar10",
     "cifar100",
     "tinyimagenet",

@@ -58,39 +58,32 @@ class Method:
         return step.rows(self.rows)
 
 
+def _variant(label: str, rows: Rows, make: Callable[[], Calibrator]) -> Method:
+    return Method(label, rows, make, variant=True)
+
+
+BUFFER: Rows = "calibration_buffer"
 METHODS: dict[str, Method] = {
     "uncalibrated": Method("Uncalibrated", "none", Uncalibrated),
     "ts": Method("TS", "current", TemperatureScaling),
     "ets": Method("ETS", "current", EnsembleTemperatureScaling),
     "pts": Method("PTS", "current", ParametrizedTemperatureScaling),
-    "rc": Method("RC", "calibration_buffer", TemperatureScaling),
-    "rc_brier": Method("RC (Brier)", "calibration_buffer", lambda: TemperatureScaling(loss="brier")),
+    "rc": Method("RC", BUFFER, TemperatureScaling),
+    "rc_brier": Method("RC (Brier)", BUFFER, lambda: TemperatureScaling(loss="brier")),
     "tcil": Method("T-CIL", "perturbed", SGDTemperatureScaling),
-    "dats": Method("DATS", "calibration_buffer", DATS),
-    "lascal": Method("LaSCal", "calibration_buffer", LaSCal),
-    "arc": Method("ARC", "calibration_buffer", ARC),
-    "bic": Method("BiC", "calibration_buffer", lambda: BiasCorrection(by="newest")),
-    "bcts": Method("BCTS", "calibration_buffer", lambda: BiasCorrection(by="class")),
-    "bias": Method("Bias correction", "calibration_buffer", BiasCorrection),
-    "taskmix": Method("TaskMix", "calibration_buffer", TaskMix),
-    "tcil_exact": Method(
-        "T-CIL, exact", "perturbed", lambda: TemperatureScaling(prior_strength=0), variant=True
-    ),
-    "dats_no_prior": Method(
-        "DATS, no prior", "calibration_buffer", lambda: DATS(prior_strength=0), variant=True
-    ),
-    "dats_shared": Method(
-        "DATS, one weight", "calibration_buffer", lambda: DATS(weights="shared"), variant=True
-    ),
-    "dats_literal": Method(
-        "DATS, literal", "calibration_buffer", lambda: DATS(aggregate="literal"), variant=True
-    ),
-    "dats_sample": Method(
-        "DATS, sample distance", "calibration_buffer", lambda: DATS(distance="sample"), variant=True
-    ),
-    "dats_euclidean": Method(
-        "DATS, Euclidean", "calibration_buffer", lambda: DATS(metric="euclidean"), variant=True
-    ),
+    "dats": Method("DATS", BUFFER, DATS),
+    "lascal": Method("LaSCal", BUFFER, LaSCal),
+    "arc": Method("ARC", BUFFER, ARC),
+    "bic": Method("BiC", BUFFER, lambda: BiasCorrection(by="newest")),
+    "bcts": Method("BCTS", BUFFER, lambda: BiasCorrection(by="class")),
+    "bias": Method("Bias correction", BUFFER, BiasCorrection),
+    "taskmix": Method("TaskMix", BUFFER, TaskMix),
+    "tcil_exact": _variant("T-CIL, exact", "perturbed", lambda: TemperatureScaling(prior_strength=0)),
+    "dats_no_prior": _variant("DATS, no prior", BUFFER, lambda: DATS(prior_strength=0)),
+    "dats_shared": _variant("DATS, one weight", BUFFER, lambda: DATS(weights="shared")),
+    "dats_literal": _variant("DATS, literal", BUFFER, lambda: DATS(aggregate="literal")),
+    "dats_sample": _variant("DATS, sample distance", BUFFER, lambda: DATS(distance="sample")),
+    "dats_euclidean": _variant("DATS, Euclidean", BUFFER, lambda: DATS(metric="euclidean")),
     "oracle_task": Method(
         "Temperature per task",
         "validation",

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from equable.benchmark.grid import Grid
-from equable.benchmark.grid_folder import require_grid, start_grid
-from equable.benchmark.lease import Lease, hold
+from equable.benchmark.lease import hold
 from equable.benchmark.methods import METHODS
-from equable.benchmark.progress import Bar, open_bar
-from equable.benchmark.run_data import describe_data, keep_paper_name, load_data, scenario_of
-from equable.benchmark.run_folder import RunFolder, start_run, stored_methods
+from equable.benchmark.progress import open_bar
+from equable.benchmark.run_data import check_data, describe_data
+from equable.benchmark.run_folder import RunFolder, require_grid, start_grid, start_run, stored_methods
 from equable.benchmark.score import ScoreCount, drop_unscored
-from equable.benchmark.seed_job import SeedJob, SeedOutcome
+from equable.benchmark.seed_job import SeedJob
 from equable.benchmark.settings import Config
 from equable.benchmark.train import require_training
 from equable.benchmark.user_methods import failures_by_method
@@ -24,7 +23,6 @@ from equable.errors import ConfigError, DataError
 
 #: ``report(folders, out)`` writes the report of run folders and returns the path of its page.
 Report = Callable[..., Path]
-SECONDS_BETWEEN_COUNTS = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,11 @@ class RunResult:
     #: Times that the process of a seed died and was started again.
     deaths: int = 0
 
+    @property
+    def scored(self) -> list[Path]:
+        """The run folders of which a report can be made."""
+        return [run.path for run in self.runs if has_scores(run.path)]
+
 
 def run(
     config: Config,
@@ -65,11 +68,7 @@ def run(
     another run works. `jobs` seeds run at once, or as `workers` says.
     """
     workers = workers or Workers(jobs)
-    checked = {out: _checked(config, workers)}
-    with hold([out]) as lease:
-        folders, jobs_, outcomes, dropped = _run_all(checked, lease, workers, progress)
-        page = report([out]) if report and has_scores(folders[0]) else None
-    return _result(folders[0], folders, jobs_, outcomes, page, dropped)
+    return _run_all(out, {out: _checked(config, workers)}, workers, progress, report)
 
 
 def run_grid(
@@ -89,87 +88,85 @@ def run_grid(
         except (ConfigError, DataError) as error:
             raise type(error)(f"run {name}: {error}") from error
     require_grid(out, grid)
-    with hold([out, *checked]) as lease:
-        folders, jobs, outcomes, dropped = _run_all(
-            checked,
-            lease,
-            workers,
-            progress,
-            started=lambda: start_grid(out, grid),  # not before every run has accepted its settings
-        )
-        scored = [folder.path for folder in folders if has_scores(folder)]
-        page = None
-        if report and scored:
-            for path in scored:
-                report([path])
-            page = report(scored, out)
-    return _result(RunFolder(out), folders, jobs, outcomes, page, dropped)
+    # grid.toml is written when every run has accepted its settings
+    return _run_all(out, checked, workers, progress, report, started=lambda: start_grid(out, grid))
 
 
-def has_scores(folder: RunFolder) -> bool:
+def has_scores(path: Path) -> bool:
     """Whether a report can be made of the run."""
-    return any(folder.scores.glob("seed-*_task-*_uncalibrated.json"))
+    return any(RunFolder(path).scores.glob("seed-*_task-*_uncalibrated.json"))
 
 
 def _checked(config: Config, workers: Workers) -> tuple[Config, dict[str, str]]:
     """The settings and a description of the data; raises an error before anything is written."""
     if workers.dask is None:  # workers of a cluster may have what is missing here
         require_training(config)
-    dataset = load_data(config)
-    config = keep_paper_name(config, dataset)
-    for seed in config.seeds:
-        scenario_of(config, dataset, seed)
+    config = check_data(config)
     return config, describe_data(config)
 
 
 def _run_all(
+    out: Path,
     checked: Mapping[Path, tuple[Config, dict[str, str]]],
-    lease: Lease,
     workers: Workers,
     progress: bool | None,
+    report: Report | None,
     started: Callable[[], None] = lambda: None,
-) -> tuple[list[RunFolder], list[SeedJob], list[SeedOutcome], tuple[str, ...]]:
-    """Run all seeds of all runs; also returns the user methods that were dropped without a score."""
-    methods_before = {path: stored_methods(path) for path in checked}
-    folders = [start_run(path, config, data) for path, (config, data) in checked.items()]
-    started()
-    configs = [config for config, _ in checked.values()]
-    n_seeds = sum(len(config.seeds) for config in configs)
-    by_run = [
-        seed_jobs(folder.path, config, lease, workers, n_seeds, progress)
-        for folder, config in zip(folders, configs, strict=True)
-    ]
-    jobs = [job for own in by_run for job in own]
-    bars = any(job.progress for job in jobs)  # such seeds show bars of their own
-    total = sum(map(_count_expected, configs))
-    with open_bar("training and scoring", total, False if bars else progress) as bar:
-        outcomes = run_seeds(jobs, lease, workers, _FileCounter(jobs, bar))
-    dropped: tuple[str, ...] = ()
-    found = dict(zip(jobs, outcomes, strict=True))
-    for folder, own in zip(folders, by_run, strict=True):
-        failing = failures_by_method(text for job in own for text in found[job].failed)
-        dropped += drop_unscored(folder, failing, methods_before[folder.path])
-    return folders, jobs, outcomes, dropped
+) -> RunResult:
+    """Run all seeds of all runs, and report them."""
+    with hold(list(dict.fromkeys([out, *checked]))) as lease:
+        methods_before = {path: stored_methods(path) for path in checked}
+        folders = [start_run(path, config, data) for path, (config, data) in checked.items()]
+        started()
+        configs = {path: config for path, (config, _) in checked.items()}
+        n_seeds = sum(len(config.seeds) for config in configs.values())
+        jobs = {path: seed_jobs(path, configs[path], lease, workers, n_seeds, progress) for path in configs}
+        flat = [job for own in jobs.values() for job in own]
+        n_files = sum(map(_count_expected, configs.values()))
+        with _file_bar(flat, n_files, progress) as tick:
+            states = dict(zip(flat, run_seeds(flat, lease, workers, tick), strict=True))
+        dropped: tuple[str, ...] = ()
+        for folder in folders:
+            failing = failures_by_method(text for job in jobs[folder.path] for text in states[job].failed)
+            dropped += drop_unscored(folder, failing, methods_before[folder.path])
+        page = _write_reports(out, list(filter(has_scores, checked)), report)
+    counts = [ScoreCount(one.made, one.kept, tuple(one.failed)) for one in states.values()]
+    return RunResult(
+        RunFolder(out),
+        scores=sum(counts, ScoreCount(0, 0, dropped=dropped)),
+        report=page,
+        runs=tuple(folders),
+        failed=tuple(
+            Failure(Path(job.folder), job.seed, state.error, job.log)
+            for job, state in states.items()
+            if state.state != "done"
+        ),
+        deaths=sum(state.deaths for state in states.values()),
+    )
 
 
-class _FileCounter:
-    """Moves a progress bar to the number of finished files of the seeds."""
+def _write_reports(out: Path, scored: Sequence[Path], report: Report | None) -> Path | None:
+    """The report of each run and, of a grid, that of all runs together; returns the last page."""
+    if report is None or not scored:
+        return None
+    pages = [report([path]) for path in scored]
+    return pages[0] if scored == [out] else report(scored, out)
 
-    def __init__(self, jobs: Sequence[SeedJob], bar: Bar) -> None:
-        self.jobs = jobs
-        self.bar = bar
-        self.seen = count_files(jobs)
-        self.looked = time.monotonic()
-        bar.begin(self.seen)
 
-    def __call__(self, done: int, failed: int) -> None:
-        if done + failed:
-            self.bar.say(f"{done + failed}/{len(self.jobs)} cells" + (f", {failed} failed" if failed else ""))
-        if self.bar.shown and time.monotonic() - self.looked >= SECONDS_BETWEEN_COUNTS:
-            self.looked = time.monotonic()
-            count = count_files(self.jobs)
-            self.bar.advance(count - self.seen)
-            self.seen = count
+@contextmanager
+def _file_bar(
+    jobs: Sequence[SeedJob], total: int, progress: bool | None
+) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over the finished files of seeds; yields the `tick` of `run_seeds`."""
+    own = any(job.progress for job in jobs)  # such seeds show bars of their own
+    with open_bar("training and scoring", total, False if own else progress, count_files(jobs)) as update:
+
+        def tick(done: int, failed: int) -> None:
+            if update is not None:
+                text = f"{done + failed}/{len(jobs)} seeds" + (f", {failed} failed" if failed else "")
+                update(count_files(jobs), text if done + failed else "")
+
+        yield tick
 
 
 def _count_expected(config: Config) -> int:
@@ -185,21 +182,3 @@ def count_files(jobs: Iterable[SeedJob]) -> int:
         count += len(folder.finished_tasks(job.seed))
         count += len(list(folder.scores.glob(f"seed-{job.seed}_task-*.json")))
     return count
-
-
-def _result(
-    folder: RunFolder,
-    runs: Sequence[RunFolder],
-    jobs: Sequence[SeedJob],
-    outcomes: Sequence[SeedOutcome],
-    page: Path | None,
-    dropped: tuple[str, ...],
-) -> RunResult:
-    failed = tuple(
-        Failure(Path(job.folder), job.seed, outcome.error, job.log)
-        for job, outcome in zip(jobs, outcomes, strict=True)
-        if outcome.state != "done"
-    )
-    counts = [ScoreCount(one.made, one.kept, tuple(one.failed)) for one in outcomes]
-    scores = sum(counts, ScoreCount(0, 0, dropped=dropped))
-    return RunResult(folder, scores, page, tuple(runs), failed, sum(one.deaths for one in outcomes))

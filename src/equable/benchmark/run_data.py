@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from equable.benchmark.config import check_classes
 from equable.benchmark.layers import read_preset
 from equable.benchmark.settings import Config
-from equable.errors import DataError, InputError
+from equable.errors import ConfigError, DataError, InputError
 from equable.scenarios.tasks import Scenario, make_scenario
+from equable.training.settings import NETWORK_TABLE
 
 if TYPE_CHECKING:
-    from equable.datasets import ImageDataset, Source
+    from equable.datasets import Dataset, Source
 
 
-def load_data(config: Config) -> ImageDataset:
+def load_data(config: Config) -> Dataset:
     """The dataset of a run; one that does not suit the settings is a `ConfigError`."""
     from equable.datasets import load_dataset
 
@@ -25,17 +27,48 @@ def load_data(config: Config) -> ImageDataset:
         settings.source, data_dir=settings.data_dir or None, image_size=settings.image_size or None
     )
     check_classes(config, dataset.n_classes)
+    _check_network(config, dataset.KIND)
     return dataset
 
 
-def keep_paper_name(config: Config, dataset: ImageDataset) -> Config:
+def _check_network(config: Config, kind: str) -> None:
+    """Refuse a network or an augmentation of images for vectors, and the reverse."""
+    suitable = [name for name, row in NETWORK_TABLE.items() if row.data == kind]
+    if config.network.name not in suitable:
+        raise ConfigError(
+            f"network.name must be {' or '.join(suitable)} for {kind}; got {config.network.name!r}. "
+            f"Add --set network.name={suitable[-1]}"
+        )
+    if kind == "vectors" and config.training.augmentation != "none":
+        raise ConfigError(
+            f"training.augmentation must be none for vectors; got {config.training.augmentation!r}"
+        )
+
+
+def check_data(config: Config) -> Config:
+    """The settings of a run whose data are there and can be split, for `keep_paper_name`.
+
+    A dataset known by name is downloaded and verified but not read: its numbers of images are known.
+    """
+    from equable.datasets import DATASETS, ImageDataset, fetch
+
+    source = config.data.source
+    if source in DATASETS:
+        _check_network(config, ImageDataset.KIND)
+        fetch(source, data_dir=config.data.data_dir or None)
+        return keep_paper_name(config, DATASETS[source].counts)
+    dataset = load_data(config)
+    scenario_of(config, dataset, config.seeds[0])
+    return keep_paper_name(config, {name: tuple(row.tolist()) for name, row in dataset.counts().items()})
+
+
+def keep_paper_name(config: Config, counts: Mapping[str, tuple[int, ...]]) -> Config:
     """The settings, with `paper` only if tasks and images per class and split are those of the paper's data.
 
     With data of another size the run loses the preset's name, too.
     """
     if not config.paper:
         return config
-    counts = {split: tuple(row.tolist()) for split, row in dataset.counts().items()}
     if counts != _paper_source(config.paper).counts:
         return config.model_copy(update={"paper": "", "name": Path(config.data.source).stem})
     if config.scenario.tasks != _paper_preset(config.paper)["scenario"]["tasks"]:
@@ -58,7 +91,7 @@ def describe_data(config: Config) -> dict[str, str]:
     return {"name": found.name, "digest": digest_of(found), "origin": origin}
 
 
-def scenario_of(config: Config, dataset: ImageDataset, seed: int) -> Scenario:
+def scenario_of(config: Config, dataset: Dataset, seed: int) -> Scenario:
     """The tasks of one seed."""
     settings = config.scenario
     tasks: dict[str, Any] = (

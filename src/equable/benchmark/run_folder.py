@@ -20,6 +20,7 @@ from typing import Any
 
 from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
+from equable.benchmark.grid import Grid
 from equable.benchmark.lease import FILE as LEASE_FILE
 from equable.benchmark.sealed_settings import FILE as SETTINGS_FILE
 from equable.benchmark.sealed_settings import (
@@ -33,6 +34,7 @@ from equable.benchmark.settings import Config, MethodSettings, flatten
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_json, read_sealed, sha256_of, write_json, write_text
 
+GRID_FILE = "grid.toml"
 #: Files of a task that training writes and scoring reads.
 OUTPUT_FILES = ("validation.npz", "test.npz", "perturbed.npz")
 #: All files of a task that training writes.
@@ -195,6 +197,15 @@ def file_digest(path: Path) -> str:
     return sha256_of(path)
 
 
+def stored_record(path: Path) -> dict[str, Any]:
+    """A record that scoring wrote; empty if it is missing or damaged."""
+    try:
+        value = read_sealed(path) if path.is_file() else None
+    except FileFormatError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def require_seeds(folder: RunFolder, seeds: Iterable[int] | None) -> list[int]:
     """Those of `seeds`, or of all seeds of the run, that have a finished task."""
     chosen = list(folder.config().seeds if seeds is None else seeds)
@@ -208,3 +219,27 @@ def furthest_steps(folder: RunFolder, seeds: Iterable[int] | None) -> list[tuple
     """(seed, last finished task) of the seeds with the most finished tasks."""
     reached = {seed: folder.finished_tasks(seed)[-1] for seed in require_seeds(folder, seeds)}
     return [(seed, task) for seed, task in reached.items() if task == max(reached.values())]
+
+
+# The folder of a grid: grid.toml, a folder for each run, and the report of all runs together ----------
+
+
+def require_grid(out: Path, grid: Grid) -> None:
+    """Refuse a folder that is neither new, empty nor of a grid."""
+    if not (out / GRID_FILE).exists():
+        require_empty(out, "a grid folder", but=grid.runs)
+
+
+def start_grid(out: Path, grid: Grid) -> None:
+    """Write ``grid.toml``, unless it holds the same text already."""
+    if not (out / GRID_FILE).exists() or (out / GRID_FILE).read_text(encoding="utf-8") != grid.text:
+        write_text(out / GRID_FILE, grid.text)
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The run folders of a grid's folder; of a run folder itself."""
+    if (path / "config.toml").is_file():
+        return [path]
+    if not (path / GRID_FILE).is_file():
+        raise ConfigError(f"{path} must be a run folder; it has no config.toml")
+    return sorted(found.parent for found in path.glob("*/config.toml"))

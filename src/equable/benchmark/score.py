@@ -12,7 +12,7 @@ confidences of the temperature per task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -21,22 +21,20 @@ from typing import Any
 import numpy as np
 
 from equable.benchmark.config import read_method_options
-from equable.benchmark.methods import METHODS, Method
-from equable.benchmark.process_pool import one_thread, run_local
-from equable.benchmark.progress import progress_bar
-from equable.benchmark.run_folder import RunFolder, outputs_digest, require_seeds
+from equable.benchmark.methods import METHODS
+from equable.benchmark.process_pool import one_thread, run_steps
+from equable.benchmark.run_folder import RunFolder, outputs_digest, require_seeds, stored_record
 from equable.benchmark.score_method import StepTestRows, calibrate_test_rows, prepare_test_rows, score_method
 from equable.benchmark.score_record import Score
 from equable.benchmark.settings import Config, MethodSettings, ScoreSettings
 from equable.benchmark.task_outputs import load_step
 from equable.benchmark.user_methods import check_methods, method_errors, methods_of, with_current_digests
 from equable.errors import FileFormatError, MethodError
-from equable.files import read_sealed, write_sealed
+from equable.files import write_sealed
 from equable.metrics import noise_floor
 
 SCHEMA = 1
 NOISE_FLOOR = "noise_floor"
-NOISE_KEYS = {"schema", "seed", "task", "outputs", "n_bins", "noise_floor", "average"}
 
 
 @dataclass(frozen=True)
@@ -60,19 +58,12 @@ def score_run(
 
     A user method that fails does not stop the others: the count holds its errors.
     """
-    n_records = len(_recorded_methods(folder)) + 1
+    _record_digests(folder)
     steps = [(seed, task) for seed in require_seeds(folder, seeds) for task in folder.finished_tasks(seed)]
     # Later steps take longer; started first, they do not delay the end.
     steps.sort(key=lambda step: -step[1])
-    total = ScoreCount(0, 0)
-    with progress_bar("scoring", len(steps) * n_records, progress) as advance:
-        if jobs == 1:
-            total = sum((score_step(folder, step, advance) for step in steps), total)
-        else:
-            for _, count in run_local(partial(score_step, folder), steps, jobs=jobs):
-                total += count
-                advance(n_records)
-    return total
+    made = run_steps(partial(score_step, folder), steps, "scoring", jobs=jobs, progress=progress)
+    return sum(made, ScoreCount(0, 0))
 
 
 def score_with_methods(
@@ -127,18 +118,15 @@ def _has_score(folder: RunFolder, config: Config, name: str) -> bool:
     return any(score.facts.get("code") == code for path in paths if (score := _stored(path)))
 
 
-def _recorded_methods(folder: RunFolder) -> dict[str, Method]:
-    """The methods of the run, with the digests of their files updated in ``config.toml``."""
+def _record_digests(folder: RunFolder) -> None:
+    """Update the digests of the files of user methods in ``config.toml``."""
     config = folder.config()
     now = config.with_methods(with_current_digests(config.methods))
     if now != config:
         folder.write_config(now)
-    return methods_of(now)
 
 
-def score_step(
-    folder: RunFolder, step: tuple[int, int], advance: Callable[[int], None] = lambda steps: None
-) -> ScoreCount:
+def score_step(folder: RunFolder, step: tuple[int, int]) -> ScoreCount:
     """Make the records of one (seed, task) that are missing, damaged or of other outputs or settings."""
     seed, task = step
     digest = outputs_digest(folder.task(seed, task))
@@ -153,7 +141,6 @@ def score_step(
     floor_missing = not _is_current_floor(floor_path, digest, config.score.n_bins)
     wanted = len(missing) + floor_missing
     kept = len(methods) + 1 - wanted
-    advance(kept)
     if not wanted:
         return ScoreCount(0, kept)
     rows = prepare_test_rows(load_step(folder.task(seed, task)), seed, config.score, digest)
@@ -165,16 +152,14 @@ def score_step(
                     score_method(rows, name, methods[name]).save(folder.score(seed, task, name))
             except MethodError as error:
                 failed.append(str(error))
-            advance(1)
         if floor_missing:
             write_sealed(floor_path, noise_record(rows))
-            advance(1)
     return ScoreCount(wanted - len(failed), kept, tuple(failed))
 
 
 def noise_record(rows: StepTestRows) -> dict[str, Any]:
     """The noise floor of each task's test set."""
-    best, _ = calibrate_test_rows(METHODS["oracle_task"].fit(rows.step), rows)
+    best = calibrate_test_rows(METHODS["oracle_task"].fit(rows.step), rows)
     n_bins = rows.settings.n_bins
     floors = [
         noise_floor(best[members], n_bins=n_bins, random_state=[rows.seed, rows.step.task, task])
@@ -206,10 +191,6 @@ def _stored(path: Path) -> Score | None:
 
 
 def _is_current_floor(path: Path, digest: str, n_bins: int) -> bool:
-    try:
-        record = read_sealed(path) if path.is_file() else None
-    except FileFormatError:
-        return False
-    if not isinstance(record, dict) or set(record) != NOISE_KEYS:
-        return False
-    return (record["outputs"], record["n_bins"]) == (digest, n_bins)
+    record = stored_record(path)
+    found = tuple(record.get(key) for key in ("schema", "outputs", "n_bins"))
+    return found == (SCHEMA, digest, n_bins)

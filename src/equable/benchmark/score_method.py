@@ -17,9 +17,8 @@ from equable.benchmark.score_record import Score
 from equable.benchmark.score_rows import score_rows
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, tasks_of
-from equable.calibrators import ARC, BatchFacts, BatchMix, Calibrator, TaskMix, Uncalibrated
+from equable.calibrators import ARC, BatchFacts, BatchMix, Calibrator, TaskMix
 from equable.calibrators.newton import is_at_bound
-from equable.calibrators.row_blocks import softmax
 from equable.errors import InputError, UnsupportedError
 from equable.metrics import TaskComparison, compare_tasks
 
@@ -48,18 +47,17 @@ def prepare_test_rows(step: Step, seed: int, settings: ScoreSettings, outputs: s
     tasks = tasks_of(test)
     assert test.labels is not None
     members = tuple(np.flatnonzero(tasks == task) for task in range(step.task + 1))
-    before = Uncalibrated().fit(step.current.logits, step.current.labels).predict_proba(test.logits)
-    return StepTestRows(step, seed, settings, outputs, test.labels, tasks, members, before)
+    return StepTestRows(step, seed, settings, outputs, test.labels, tasks, members, step.uncalibrated)
 
 
 def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     """Fit the method on its calibration set, apply it to each task's test set, and score it."""
     calibrator, fit_seconds, messages = _fit(method, test)
     start = time.perf_counter()
-    after, temperatures = calibrate_test_rows(calibrator, test)
+    after = calibrate_test_rows(calibrator, test)
     apply_seconds = time.perf_counter() - start
     comparison = _compare(test, name, after, getattr(calibrator, "keeps_prediction", True))
-    by_task = _by_task(temperatures, test)
+    by_task = _temperatures(calibrator, test)
     facts = {
         **learnt_numbers(calibrator),
         **_batch_estimates(calibrator, test),
@@ -85,24 +83,10 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     )
 
 
-def calibrate_test_rows(calibrator: Calibrator, test: StepTestRows) -> tuple[FloatArray, FloatArray | None]:
-    """Probabilities and temperatures of the test rows; a batch is one task's test set, as in the paper."""
+def calibrate_test_rows(calibrator: Calibrator, test: StepTestRows) -> FloatArray:
+    """Probabilities of the test rows; a batch is one task's test set, as in the paper."""
     outputs = test.step.test
-    try:
-        temperatures = calibrator.temperature(outputs.logits, features=outputs.features, groups=test.tasks)
-    except UnsupportedError:
-        temperatures = None
-    if temperatures is not None and only_divides(type(calibrator)):
-        return softmax(outputs.logits, temperatures), temperatures  # predict_proba would estimate again
-    after = calibrator.predict_proba(outputs.logits, features=outputs.features, groups=test.tasks)
-    return after, temperatures
-
-
-def only_divides(kind: type[Calibrator]) -> bool:
-    """Whether its probabilities are the softmax of logits divided by its temperatures."""
-    return all(
-        getattr(kind, name) is getattr(Calibrator, name) for name in ("predict_proba", "_probabilities")
-    )
+    return calibrator.predict_proba(outputs.logits, features=outputs.features, groups=test.tasks)
 
 
 def _fit(method: Method, test: StepTestRows) -> tuple[Calibrator, float, list[str]]:
@@ -134,10 +118,14 @@ def _compare(test: StepTestRows, name: str, after: FloatArray, keeps_prediction:
     return comparison
 
 
-def _by_task(temperatures: FloatArray | None, test: StepTestRows) -> list[float | None]:
-    if temperatures is None:
+def _temperatures(calibrator: Calibrator, test: StepTestRows) -> list[float | None]:
+    """The median temperature of each task's test set; None where the method has none."""
+    outputs = test.step.test
+    try:
+        found = calibrator.temperature(outputs.logits, features=outputs.features, groups=test.tasks)
+    except UnsupportedError:
         return [None] * len(test.members)
-    return [float(np.median(temperatures[members])) for members in test.members]
+    return [float(np.median(found[members])) for members in test.members]
 
 
 def _at_bound(calibrator: Calibrator, by_task: list[float | None]) -> bool:

@@ -1,15 +1,15 @@
-"""A seed to train and score in a process of its own: what the process is told, and how it ended.
+"""A seed to train and score in a process of its own: what the process is told, and the state of the seed.
 
 ``seeds/seed-3.json`` holds the state of the seed in its last run, ``seeds/seed-3.log`` what it printed::
 
-    {"lease": token, "state": "running", "error": "", "made": 0, "kept": 0, "failed": [], "deaths": 0}
+    {"state": "running", "error": "", "made": 0, "kept": 0, "failed": [], "deaths": 0, "lease": token}
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from equable.errors import FileFormatError
@@ -17,6 +17,19 @@ from equable.files import read_json, write_json
 
 #: Deaths of the process of a seed before it is given up.
 TRIES = 3
+
+
+@dataclass(frozen=True)
+class SeedState:
+    """The state of a seed: ``running``, ``done``, ``failed``, ``stopped`` or ``missing``."""
+
+    state: str
+    error: str = ""
+    made: int = 0
+    kept: int = 0
+    failed: Sequence[str] = ()  # failures of user methods
+    deaths: int = 0
+    lease: str = ""  # of the run that wrote it
 
 
 @dataclass(frozen=True)
@@ -32,36 +45,20 @@ class SeedJob:
     progress: bool = False  # progress bars on standard error
 
     @property
-    def state_path(self) -> Path:
-        """The file of its state."""
-        return state_path(Path(self.folder), self.seed)
-
-    @property
     def log(self) -> Path:
         """The file of what it printed."""
-        return self.state_path.with_suffix(".log")
+        return state_path(Path(self.folder), self.seed).with_suffix(".log")
 
-    def record(self, outcome: SeedOutcome) -> None:
+    def record(self, state: SeedState) -> None:
         """Write the state; without room on the disk it stays as it was."""
         with suppress(OSError):
-            write_json(self.state_path, {"lease": self.lease, **asdict(outcome)})
+            path = state_path(Path(self.folder), self.seed)
+            write_json(path, asdict(replace(state, lease=self.lease)))
 
-    def recorded(self) -> SeedOutcome | None:
+    def recorded(self) -> SeedState | None:
         """The state that this run has written, if any."""
-        lease, outcome = read_state(self.state_path)
-        return outcome if lease == self.lease else None
-
-
-@dataclass(frozen=True)
-class SeedOutcome:
-    """The state of a seed: ``running``, ``done``, ``failed`` or ``stopped``."""
-
-    state: str
-    error: str = ""
-    made: int = 0
-    kept: int = 0
-    failed: Sequence[str] = ()  # failures of user methods
-    deaths: int = 0
+        state = read_state(Path(self.folder), self.seed)
+        return state if state.lease == self.lease else None
 
 
 def state_path(folder: Path, seed: int) -> Path:
@@ -69,13 +66,9 @@ def state_path(folder: Path, seed: int) -> Path:
     return folder / "seeds" / f"seed-{seed}.json"
 
 
-def read_state(path: Path) -> tuple[str, SeedOutcome | None]:
-    """The lease and the state in a state file; an empty lease and None where there is no whole one."""
+def read_state(folder: Path, seed: int) -> SeedState:
+    """The state in the state file of a seed; ``missing`` without a whole one."""
     try:
-        value = read_json(path)
-    except (OSError, FileFormatError):
-        return "", None
-    if not isinstance(value, dict) or set(value) != {"lease", *(field.name for field in fields(SeedOutcome))}:
-        return "", None
-    lease = str(value.pop("lease"))
-    return lease, SeedOutcome(**value)
+        return SeedState(**read_json(state_path(folder, seed)))
+    except (OSError, FileFormatError, TypeError):
+        return SeedState("missing")

@@ -25,7 +25,7 @@ class _Section(BaseModel):
 
 
 class DataSettings(_Section):
-    """Which images."""
+    """Which images or vectors."""
 
     source: str
     data_dir: str
@@ -35,7 +35,7 @@ class DataSettings(_Section):
 class ScenarioSettings(_Section):
     """How classes become tasks."""
 
-    order: Literal["random", "size"] | list[int]
+    order: Literal["random", "random_tasks", "size"] | list[int]
     tasks: COUNT | list[COUNT]
     fractions: Annotated[list[SHARE], Field(min_length=3, max_length=3)]
     validation_fraction: SHARE
@@ -46,6 +46,7 @@ class NetworkSettings(_Section):
 
     name: NetworkName
     nf: FEW
+    hidden: Annotated[int, Field(ge=1, le=65_536)]
 
 
 class ScoreSettings(_Section):
@@ -118,3 +119,12 @@ def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables of settings, from dotted keys of at most two parts."""
+    tables: dict[str, Any] = {}
+    for key, value in flat.items():
+        section, _, last = key.rpartition(".")
+        (tables.setdefault(section, {}) if section else tables)[last] = value
+    return tables

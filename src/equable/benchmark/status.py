@@ -9,19 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from equable.benchmark.grid_folder import run_folders
-from equable.benchmark.lease import is_running
+from equable.benchmark.lease import is_renewed
 from equable.benchmark.methods import METHODS
-from equable.benchmark.run_folder import TASK_FILES, RunFolder
+from equable.benchmark.run_folder import TASK_FILES, RunFolder, run_folders
 from equable.benchmark.score import NOISE_FLOOR
-from equable.benchmark.seed_job import SeedOutcome, read_state, state_path
+from equable.benchmark.seed_job import read_state, state_path
 from equable.benchmark.settings import Config
 
 STATES = ("done", "running", "failed", "missing")
 
 
 @dataclass(frozen=True)
-class CellStatus:
+class SeedStatus:
     """One seed of one run.
 
     ``done``: every file is there · ``running``: a process works on it now · ``failed``: the last process
@@ -40,40 +39,38 @@ class CellStatus:
     log: str
 
 
-def status(path: Path) -> list[CellStatus]:
+def status(path: Path) -> list[SeedStatus]:
     """Every seed of a run folder or of a grid's folder."""
-    return [cell for folder in run_folders(path) for cell in _run_status(RunFolder(folder))]
+    return [seed for folder in run_folders(path) for seed in _run_status(RunFolder(folder))]
 
 
-def count_states(cells: Sequence[CellStatus]) -> dict[str, int]:
+def count_states(seeds: Sequence[SeedStatus]) -> dict[str, int]:
     """How many seeds are in each state."""
-    return {state: sum(cell.state == state for cell in cells) for state in STATES}
+    return {state: sum(seed.state == state for seed in seeds) for state in STATES}
 
 
-def _run_status(folder: RunFolder) -> Iterator[CellStatus]:
+def _run_status(folder: RunFolder) -> Iterator[SeedStatus]:
     config = folder.config()
     stored = {file.name for file in folder.scores.glob("seed-*_task-*.json")}
     for seed in config.seeds:
         yield _seed_status(folder, config, seed, stored)
 
 
-def _seed_status(folder: RunFolder, config: Config, seed: int, stored: set[str]) -> CellStatus:
+def _seed_status(folder: RunFolder, config: Config, seed: int, stored: set[str]) -> SeedStatus:
     """The state of one seed; `stored` are the names of the run's scores."""
-    path = state_path(folder.path, seed)
-    lease, last = read_state(path)
-    last = last or SeedOutcome("missing")
+    last = read_state(folder.path, seed)
     tasks = sum(_is_whole(folder.task(seed, task)) for task in range(config.n_tasks))
     needed = _score_names(folder, config, seed, (*METHODS, NOISE_FLOOR))
     own = _score_names(folder, config, seed, config.methods)  # may fail and then have no score
     measured = (folder.arrivals / f"seed-{seed}.json").is_file()
-    if last.state == "running" and is_running(folder.path, lease):
+    if last.state == "running" and is_renewed(folder.path, last.lease):
         state = "running"
     elif tasks == config.n_tasks and needed <= stored and measured:
         state = "done"
     else:
         state = "failed" if last.state == "failed" else "missing"
-    log = path.with_suffix(".log")
-    return CellStatus(
+    log = state_path(folder.path, seed).with_suffix(".log")
+    return SeedStatus(
         run=folder.path.name,
         seed=seed,
         state=state,

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from equable.arrays import FloatArray
+from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
 from equable.files import read_sealed
 from equable.outputs import Outputs
@@ -33,6 +35,11 @@ class Step:
     def current(self) -> Outputs:
         """The current task's whole validation set."""
         return self.validation[self.validation.tasks == self.task]
+
+    @property
+    def uncalibrated(self) -> FloatArray:
+        """The uncalibrated probabilities of the test rows, which every method is compared with."""
+        return Uncalibrated().fit(self.current.logits, self.current.labels).predict_proba(self.test.logits)
 
     def rows(self, kind: Rows) -> Outputs:
         """The calibration set of this name."""

@@ -13,13 +13,13 @@ from equable.errors import ConfigError, MissingExtraError
 from equable.training.settings import NETWORK_TABLE, TrainingSettings
 
 if TYPE_CHECKING:
-    from equable.datasets import ImageDataset
+    from equable.datasets import Dataset
 
 
 def train_seed(
     folder: RunFolder,
     config: Config,
-    dataset: ImageDataset,
+    dataset: Dataset,
     seed: int,
     *,
     threads: int | None = None,
@@ -32,8 +32,9 @@ def train_seed(
     scenario = scenario_of(config, dataset, seed)
     networks, training = _training()
     network = networks.NETWORKS[config.network.name]
-    if NETWORK_TABLE[config.network.name].has_width:
-        network = partial(network, nf=config.network.nf)
+    size = NETWORK_TABLE[config.network.name].size
+    if size:
+        network = partial(network, **{size: getattr(config.network, size)})
     done: list[dict[str, Any]] = training.train_scenario(
         dataset,
         scenario,

@@ -132,7 +132,7 @@ def _read_method(name: str, table: Any, origin: str, start: Path | None) -> Meth
                 "calibrator": "be like my_method.py:MyClass or package.module:MyClass",
                 "settings": "hold numbers, text, true, false, or lists of them",
             },
-            known=lambda location: [f"methods.{name}.{field}" for field in MethodSettings.model_fields],
+            known=MethodSettings.model_fields,
         ) from None
     if settings.label in {method.label for method in METHODS.values()}:
         raise ConfigError(f"{key}.label must be new; equable calls one of its own {settings.label!r}")

@@ -1,8 +1,8 @@
 """Run seeds, each in a process of its own, on this machine or on the workers of a Dask cluster.
 
-A thread here, or a task on a Dask worker, starts the process of a seed and watches it. The process ends when
-its watcher dies (standard input closes) or when the lease of the run is lost. Results go to the run folder,
-which all machines see; a seed may be begun again at any moment and keeps what is finished.
+A thread here, or a task on a Dask worker, starts the process of a seed (`seed_process`) and waits for it.
+Results go to the run folder, which all machines see; a seed may be begun again at any moment and keeps what
+is finished.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -20,15 +19,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from equable.benchmark.environment import THREAD_VARIABLES, cpu_count
-from equable.benchmark.lease import DURATION, Lease, is_held, renewal_time
-from equable.benchmark.seed_job import TRIES, SeedJob, SeedOutcome
+from equable.benchmark.lease import Lease, is_held
+from equable.benchmark.seed_job import TRIES, SeedJob, SeedState
+from equable.benchmark.seed_process import STOPPED
 from equable.benchmark.settings import Config
 from equable.errors import ClusterError, LockedError
 
-SECONDS_BETWEEN_LOOKS = 0.5
-#: Times in a row that the lease must be missing: while another process checks it, it is moved for a moment.
-MISSES = 2
-SECONDS_TO_STOP = 10.0
+SECONDS_BETWEEN_TICKS = 0.5
 
 
 @dataclass(frozen=True)
@@ -67,49 +64,49 @@ def seed_jobs(
 
 def run_seeds(
     jobs: Sequence[SeedJob], lease: Lease, workers: Workers, tick: Callable[[int, int], None]
-) -> list[SeedOutcome]:
-    """Run all seeds; their outcomes in the same order.
+) -> list[SeedState]:
+    """Run all seeds; their last states in the same order.
 
     `tick` is called about twice a second with the numbers of seeds that are done and failed. An error, Ctrl-C
     or the loss of the lease ends all processes.
     """
-    found: dict[SeedJob, SeedOutcome] = {}
+    found: dict[SeedJob, SeedState] = {}
     with _executor(workers, len(jobs)) as (executor, check):
         waiting = {executor.submit(watch_seed, job): job for job in jobs}
         try:
             while waiting:
-                wait(waiting, timeout=SECONDS_BETWEEN_LOOKS, return_when=FIRST_COMPLETED)
+                wait(waiting, timeout=SECONDS_BETWEEN_TICKS, return_when=FIRST_COMPLETED)
                 lease.check()
                 check()
                 for future, job in list(waiting.items()):
-                    if future.cancelled():
-                        raise ClusterError(f"{workers.dask} cancelled a seed; the same command resumes")
-                    outcome = _outcome(future, job)
-                    if outcome is not None and outcome.state == "stopped":  # seen before the next heartbeat
-                        raise LockedError(f"the lease of {job.folder} must be renewed; it was lost")
-                    if outcome is not None:
-                        found[job] = outcome
+                    state = _last_state(future, job)
+                    if state is not None:
+                        found[job] = state
                         del waiting[future]
-                failed = sum(outcome.state != "done" for outcome in found.values())
+                failed = sum(state.state != "done" for state in found.values())
                 tick(len(found) - failed, failed)
         except BaseException:
-            lease.release()  # watchers then end their processes and start no other
+            lease.release()  # processes of seeds then end, and watchers start no other
             raise
     return [found[job] for job in jobs]
 
 
-def _outcome(future: Future[SeedOutcome], job: SeedJob) -> SeedOutcome | None:
+def _last_state(future: Future[SeedState], job: SeedJob) -> SeedState | None:
     """How a seed ended; None while it runs."""
+    if future.cancelled():
+        raise ClusterError("the scheduler cancelled a seed; the same command resumes")
     if not future.done():
         # A Dask worker that dies with its result may leave the future waiting: the state file has it.
         recorded = job.recorded()
         return recorded if recorded is not None and recorded.state in ("done", "failed") else None
     error = future.exception()
-    if error is None:
-        return future.result()
-    outcome = SeedOutcome("failed", f"{type(error).__name__}: {error}")
-    job.record(outcome)
-    return outcome
+    if error is not None:
+        state = SeedState("failed", f"{type(error).__name__}: {error}")
+        job.record(state)
+        return state
+    if future.result().state == "stopped":  # seen before the next heartbeat
+        raise LockedError(f"the lease of {job.folder} must be renewed; it was lost")
+    return future.result()
 
 
 @contextmanager
@@ -128,87 +125,57 @@ def _executor(workers: Workers, n_jobs: int) -> Iterator[tuple[Executor, Callabl
 # The watcher of one seed ------------------------------------------------------------------------------
 
 
-def watch_seed(job: SeedJob) -> SeedOutcome:
+def watch_seed(job: SeedJob) -> SeedState:
     """Run the process of a seed, again if it dies, until it has died `SeedJob.tries` times.
 
     An error is no death: it would come again, and is reported at once.
     """
+    host = socket.gethostname()
     if not Path(job.folder).is_dir():
-        host = socket.gethostname()
-        return SeedOutcome("failed", f"{host} must see the folder {job.folder} as the run does; it does not")
+        return SeedState("failed", f"{host} must see the folder {job.folder} as the run does; it does not")
     try:
-        outcome = _try(job)
+        state = _try(job)
     except OSError as error:  # the disk is full, or no process can be started
-        outcome = SeedOutcome("failed", f"{socket.gethostname()}: {error}")
-    if outcome.state != "stopped":
-        job.record(outcome)
-    return outcome
+        state = SeedState("failed", f"{host}: {error}")
+    if state.state != "stopped":
+        job.record(state)
+    return state
 
 
-def _try(job: SeedJob) -> SeedOutcome:
+def _try(job: SeedJob) -> SeedState:
     for deaths in range(job.tries):
         if not is_held(Path(job.folder), job.lease):
-            return SeedOutcome("stopped", deaths=deaths)
-        job.record(SeedOutcome("running", deaths=deaths))
-        outcome = _run_process(job)
-        if outcome is not None:
-            return replace(outcome, deaths=deaths)
+            return SeedState("stopped", deaths=deaths)
+        job.record(SeedState("running", deaths=deaths))
+        state = _run_process(job)
+        if state is not None:
+            return replace(state, deaths=deaths)
     error = f"given up: its process died {job.tries} times while it ran"
-    return SeedOutcome("failed", error, deaths=job.tries)
+    return SeedState("failed", error, deaths=job.tries)
 
 
-def _run_process(job: SeedJob) -> SeedOutcome | None:
+def _run_process(job: SeedJob) -> SeedState | None:
     """How one process ended; None if it died."""
     threads = {} if job.threads is None else dict.fromkeys(THREAD_VARIABLES, str(job.threads))
     job.log.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryFile() as answer, open(os.devnull if job.progress else job.log, "ab") as log:
-        process = subprocess.Popen(
+    with (
+        open(os.devnull if job.progress else job.log, "ab") as log,
+        subprocess.Popen(
             [sys.executable, "-P", "-m", "equable.benchmark.seed_process", job.folder, f"seed-{job.seed}"],
             stdin=subprocess.PIPE,
-            stdout=answer,
+            stdout=subprocess.PIPE,
             stderr=None if job.progress else log,
             env={**os.environ, **threads},
-            start_new_session=True,  # Ctrl-C is for the run, which then ends its seeds
-        )
+            start_new_session=True,  # Ctrl-C is for the run, which then gives up its lease
+        ) as process,
+    ):
         assert process.stdin is not None
-        try:
-            with suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
-                process.stdin.flush()
-            ended = _wait(process, job)
-        finally:
-            _stop(process)
-        if not ended:
-            return SeedOutcome("stopped", "stopped before it was finished")
-        answer.seek(0)
-        text = answer.read()
-        return SeedOutcome(**json.loads(text)) if text.endswith(b"}") else None
-
-
-def _wait(process: subprocess.Popen[bytes], job: SeedJob) -> bool:
-    """Wait for a process; False if it still runs while the lease is gone or no longer renewed."""
-    folder = Path(job.folder)
-    misses = 0
-    unchanged = 0  # looks, not seconds: a watcher that was suspended does not look
-    renewed = None
-    while misses < MISSES and unchanged * SECONDS_BETWEEN_LOOKS < 2 * DURATION:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(SECONDS_BETWEEN_LOOKS)
-            return True
-        misses = 0 if is_held(folder, job.lease) else misses + 1
-        before = renewed
-        renewed = renewal_time(folder)
-        unchanged = unchanged + 1 if renewed == before else 0
-    return False
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process: it sees its input close, and is killed if it does not end by itself."""
-    if process.stdin is not None:
-        with suppress(OSError):
-            process.stdin.close()
-    try:
-        process.wait(SECONDS_TO_STOP)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
+            process.stdin.flush()
+        answer = process.stdout.read()  # standard input stays open until the process has ended
+        code = process.wait()
+    if code == STOPPED:
+        return SeedState("stopped")
+    return SeedState(**json.loads(answer)) if answer.endswith(b"}") else None

@@ -13,7 +13,6 @@ temperature that minimises Σ_c q_c L_c(log T).
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,30 +22,31 @@ from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.arc_loss_curves import GRID_POINTS, best_levels, class_curves
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
 from equable.calibrators.class_mix import (
-    estimate_mixes,
+    STACK_ELEMENTS,
+    effective_rows,
+    equal_groups,
+    estimate_mix,
     fit_bias_corrected,
     posteriors,
     representatives,
-    whole_groups,
+    warn_if_few,
 )
 from equable.calibrators.losses import LOSSES, Loss
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE, SOLVERS, warn_if_bound
 from equable.calibrators.validation import (
-    require_at_least,
     require_choice,
     require_number,
     require_shares,
     require_temperatures,
 )
-from equable.errors import EvidenceWarning, InputError
+from equable.errors import InputError
 from equable.outputs import Outputs
 
-FEW_ROWS = 10.0
-# This many rows keep any batch at the calibration buffer's own mix; far more would overflow.
+# A prior of so many rows keeps any batch at the calibration buffer's own mix; far more would overflow.
 MAX_STRENGTH = 1e12
 # Strength of the prior of the class mix, relative to that of the task mix.
 TASK_PULL = 6.0
-# At most this many posteriors, or rows, are held at once; larger inputs are processed batch by batch.
+# The mix of a batch with more posteriors than this, and more rows, is estimated from a part of its rows.
 POSTERIOR_ELEMENTS = 1 << 24
 POSTERIOR_ROWS = 1 << 16
 
@@ -140,7 +140,7 @@ class ARC(Calibrator):
         require_temperatures("posterior_temperature_", self.posterior_temperature_)
         require_shares("prior_", self.prior_)
         require_number("least prior_", self.prior_.min(), 0, open_low=True)
-        require_at_least("task_mixes_", self.task_mixes_, 0)
+        require_number("least of task_mixes_", self.task_mixes_.min(), 0)
         require_number("least task share", self.task_mixes_.sum(axis=1).min(), 0, open_low=True)
         for name in ("class_rows_", "class_weights_"):
             require_number(f"least {name}", getattr(self, name).min(), 0, open_low=True)
@@ -192,31 +192,32 @@ class ARC(Calibrator):
     def _temperatures(self, rows: Outputs) -> FloatArray:
         codes, n_groups = group_codes(rows.groups, len(rows))
         batches = self._batches(rows, codes, n_groups)
-        _warn_if_few(batches.effective_rows)
+        warn_if_few(batches.effective_rows)
         return batches.temperatures[codes]
 
     def _batches(self, rows: Outputs, codes: IntArray, n_groups: int) -> _Batches:
         mixes = np.empty((n_groups, self.n_classes_))
-        at_once = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
-        for groups, members in whole_groups(codes, n_groups, at_once):
-            if len(members) > at_once:
-                members = representatives(rows.logits, members, at_once)
-            posterior = posteriors(rows.logits[members], self.posterior_temperature_, self.posterior_bias_)
-            mixes[groups] = self._mixes(posterior, codes[members] - groups.start, groups.stop - groups.start)
-        effective = 1 / (mixes**2 / self.class_rows_).sum(axis=1)
-        return _Batches(mixes, self._best_temperatures(mixes), effective)
+        most = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
+        for groups, members in equal_groups(codes, n_groups, STACK_ELEMENTS // self.n_classes_):
+            if members.shape[1] > most:  # then it is the only group
+                members = representatives(rows.logits, members[0], most)[None]
+            logits = rows.logits[members.ravel()]
+            posterior = posteriors(logits, self.posterior_temperature_, self.posterior_bias_)
+            mixes[groups] = self._mixes(posterior.reshape(*members.shape, -1))
+        return _Batches(mixes, self._best_temperatures(mixes), effective_rows(mixes, self.class_rows_))
 
-    def _mixes(self, posterior: FloatArray, codes: IntArray, n_groups: int) -> FloatArray:
-        """The class mix of each batch, (G, K)."""
+    def _mixes(self, posterior: FloatArray) -> FloatArray:
+        """The class mix of each batch, (G, K), from its posteriors (G, n, K)."""
         strength = float(self.prior_strength)  # narrow numpy numbers would overflow
+        ratios = posterior / self.prior_
         if len(self.task_mixes_) == 1:
-            return estimate_mixes(posterior, self.prior_, codes, n_groups, strength)
+            return _mix(ratios, np.tile(self.prior_, (len(ratios), 1)), strength)
+        # the mix of the tasks first; it is the centre of the estimate over classes
         shares = self.task_mixes_.sum(axis=1)
-        by_task = (posterior / self.prior_) @ self.task_mixes_.T
-        by_task /= by_task.sum(axis=1, keepdims=True)
-        tasks = estimate_mixes(by_task, shares, codes, n_groups, strength)
-        centres = tasks @ (self.task_mixes_ / shares[:, None])
-        return estimate_mixes(posterior, self.prior_, codes, n_groups, TASK_PULL * strength, centres)
+        by_task = ratios @ self.task_mixes_.T
+        by_task /= by_task.sum(axis=2, keepdims=True)
+        tasks = _mix(by_task / shares, np.tile(shares, (len(ratios), 1)), strength)
+        return _mix(ratios, tasks @ (self.task_mixes_ / shares[:, None]), TASK_PULL * strength)
 
     def _best_temperatures(self, mixes: FloatArray) -> FloatArray:
         """The temperature of the least expected loss of each mix, (G,)."""
@@ -240,13 +241,6 @@ def _task_mixes(rows: CalibrationSet) -> FloatArray:
     return occupied
 
 
-def _warn_if_few(effective_rows: FloatArray) -> None:
-    few = int((effective_rows < FEW_ROWS).sum())
-    if few:
-        warnings.warn(
-            f"{few} of {len(effective_rows)} batches rest on fewer than {FEW_ROWS:.0f} calibration rows "
-            f"(least: {effective_rows.min():.1f}): their classes are rare in the calibration buffer, "
-            "so their temperatures are uncertain",
-            EvidenceWarning,
-            stacklevel=4,
-        )
+def _mix(ratios: FloatArray, centres: FloatArray, strength: float) -> FloatArray:
+    """`estimate_mix` of ratios (G, n, K), pulled to the centres (G, K)."""
+    return estimate_mix(ratios.swapaxes(1, 2), centres, strength)[..., 0]

@@ -194,10 +194,7 @@ class Calibrator:
         )
 
     def _check_rows(self, logits: Any, features: Any, groups: Any) -> Outputs:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError(
-                f"{type(self).__name__} must be fitted before use: call fit(logits, y) first"
-            )
+        require_fitted(self)
         rows = Outputs(logits, features=features, groups=groups)
         if rows.n_classes != self.n_classes_:
             raise InputError(
@@ -261,6 +258,15 @@ def _check_current(current: Any, rows: Outputs) -> tuple[np.ndarray, IntArray] |
             f"got {checked.shape[1]}"
         )
     return checked, as_labels(y, len(checked), rows.n_classes, "current labels")
+
+
+def require_fitted(calibrator: object) -> None:
+    """Raise unless this is a fitted calibrator."""
+    name = type(calibrator).__name__
+    if not isinstance(calibrator, Calibrator):
+        raise InputError(f"calibrator must be a fitted calibrator of equable; got {name}")
+    if not calibrator.__sklearn_is_fitted__():
+        raise NotFittedError(f"{name} must be fitted before use: call fit(logits, y) first")
 
 
 def group_codes(groups: np.ndarray | None, n_rows: int) -> tuple[IntArray, int]:

@@ -1,7 +1,7 @@
 """Bias correction: a scale and an offset for the logits of each task, fitted on the calibration buffer.
 
-Logits of recent tasks are too large in a class-incremental network. A few parameters a task correct this row
-by row; nothing is assumed about batches. The predicted class may change.
+In a class-incremental network the logits of recent tasks are too large. A few parameters a task correct this
+row by row, with no assumption about batches. The predicted class may change.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator, require_every_class
 from equable.calibrators.class_mix import corrected_nll, fit_bias_corrected
 from equable.calibrators.newton import LOG_BOUNDS, lbfgs, warn_if_bound, within_bounds
+from equable.calibrators.row_blocks import exp_and_normalise
 from equable.calibrators.validation import require_choice, require_number, require_shares
 from equable.errors import InputError, UnsupportedError
 from equable.outputs import Outputs
 
 # Ridges of by="task" on a_t, b_t and b_c, counted in rows.
 SCALE_RIDGE, OFFSET_RIDGE, CLASS_RIDGE = 3.0, 0.3, 5.0
-# Log-probabilities below this are taken as this: their probability is 0, and their squares stay finite.
+# Log-probabilities are at least this: their probability is 0 all the same, and their squares stay finite.
 LOWEST = -1e6
 
 
@@ -32,7 +33,7 @@ class BiasCorrection(Calibrator):
         u_ic = exp(a + a_t(c)) · z_ic + b_t(c) + b_c
 
     by the least Σ w_i NLL_i + 3 Σ a_t² + 0.3 Σ b_t² + 5 Σ b_c². The weights w give every task the same weight
-    and sum to the number of rows, so that the ridges count rows. ``by="newest"`` is BiC (Wu et al. 2019):
+    and sum to the number of rows: a ridge of r counts like r rows. ``by="newest"`` is BiC (Wu et al. 2019):
     α·z + β for the raw logits of the newest task's classes, those of the others as they are, no ridge.
     ``by="class"`` is BCTS (Alexandari et al. 2020): z/T + b_c, with a ridge of 10⁻³ on mean(b²) beside the
     mean NLL.
@@ -137,12 +138,7 @@ class BiasCorrection(Calibrator):
 def corrected_posteriors(logits: np.ndarray, scales: FloatArray, offsets: FloatArray, by: str) -> FloatArray:
     """softmax(scale_c · z_c + offset_c) of a block of rows, (n, K)."""
     z = logits.astype(np.float64) if by == "newest" else log_softmax(logits)
-    z *= scales
-    z += offsets
-    z -= z.max(axis=1, keepdims=True)
-    np.exp(z, out=z)
-    z /= z.sum(axis=1, keepdims=True)
-    return z
+    return exp_and_normalise(z * scales + offsets)
 
 
 def log_softmax(logits: np.ndarray) -> FloatArray:
@@ -183,22 +179,25 @@ def _fit_by_task(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, tasks: IntArray
 ) -> tuple[FloatArray, FloatArray, bool]:
     """Scales (K,), offsets (K,) and whether the fit converged; the parameters are a, a_t, b_t, b_c."""
-    n_tasks, n_rows = int(tasks.max()) + 1, float(weights.sum())
+    n_tasks = int(tasks.max()) + 1
+    n_rows = float(weights.sum())
     rows = _blocks(log_softmax(logits))
     ridges = np.repeat([SCALE_RIDGE, OFFSET_RIDGE, CLASS_RIDGE], [n_tasks, n_tasks, len(tasks)]) / n_rows
 
     def corrections(parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
-        by_task, by_class = parameters[1 : 1 + 2 * n_tasks].reshape(2, n_tasks), parameters[1 + 2 * n_tasks :]
-        return np.exp(parameters[0] + by_task[0, tasks]), by_task[1, tasks] + by_class
+        common, by_task, by_class = np.split(parameters, [1, 1 + 2 * n_tasks])
+        log_scales, offsets = by_task.reshape(2, n_tasks)[:, tasks]
+        return np.exp(common + log_scales), offsets + by_class
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         scales, offsets = corrections(parameters)
         value, by_scale, by_offset = corrected_nll(rows, labels, weights / n_rows, scales, offsets)
+        # a scale is exp(a + a_t): its derivative in a and in a_t is the scale itself
         by_log_scale = by_scale * scales
-        sums = [np.bincount(tasks, by_log_scale), np.bincount(tasks, by_offset), by_offset]
-        ridged = parameters[1:]
-        gradient = np.concatenate([[by_log_scale.sum()], np.concatenate(sums) + 2 * ridges * ridged])
-        return value + float(ridges @ ridged**2), gradient
+        by_task = [np.bincount(tasks, by_log_scale), np.bincount(tasks, by_offset)]
+        gradient = np.concatenate([[by_log_scale.sum()], *by_task, by_offset])
+        gradient[1:] += 2 * ridges * parameters[1:]  # a itself has no ridge
+        return value + float(ridges @ parameters[1:] ** 2), gradient
 
     bounds = [(-LOG_BOUNDS[1], -LOG_BOUNDS[0])] + [(-np.inf, np.inf)] * len(ridges)
     result = lbfgs(
@@ -212,16 +211,19 @@ def _fit_newest(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, newest: np.ndarray
 ) -> tuple[FloatArray, FloatArray, bool]:
     """The same for BiC: α and β of the newest task's raw logits."""
-    rows, relative = _blocks(logits.astype(np.float64)), weights / weights.sum()
+    rows = _blocks(logits.astype(np.float64))
+    relative = weights / weights.sum()
+
+    def corrections(parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.where(newest, parameters[0], 1.0), np.where(newest, parameters[1], 0.0)
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
-        scales, offsets = np.where(newest, parameters[0], 1.0), np.where(newest, parameters[1], 0.0)
+        scales, offsets = corrections(parameters)
         value, by_scale, by_offset = corrected_nll(rows, labels, relative, scales, offsets)
         return value, np.array([by_scale[newest].sum(), by_offset[newest].sum()])
 
     result = lbfgs(objective, np.array([1.0, 0.0]), maxiter=500, ftol=0.0, gtol=1e-8)
-    scale, offset = result.x
-    return np.where(newest, scale, 1.0), np.where(newest, offset, 0.0), bool(result.success)
+    return *corrections(result.x), bool(result.success)
 
 
 def _blocks(z: FloatArray) -> list[tuple[slice, FloatArray]]:

@@ -1,4 +1,4 @@
-"""Label shift: posteriors one can trust, and the mix of classes or tasks of a batch without labels.
+"""Label shift: calibrated posteriors, and the mix of classes or tasks of a batch, estimated without labels.
 
 `fit_bias_corrected` is bias-corrected temperature scaling (Alexandari et al. 2020); `estimate_mix` is
 expectation maximisation for the priors (Saerens et al. 2002) with a Dirichlet prior.
@@ -6,20 +6,25 @@ expectation maximisation for the priors (Saerens et al. 2002) with a Dirichlet p
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE, lbfgs, nll_temperature
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import ShiftedRows, exp_and_normalise
+from equable.errors import EvidenceWarning
 
 RIDGE = 1e-3
-# When the EM stops: the mix of a whole batch, and the mixes that leave one row out.
+# Most steps of the EM, and the largest change of its last step: for the mix of a whole batch, and for the
+# mixes that leave one row out.
 MAX_ITER, TOLERANCE = 1000, 1e-6
 MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT = 60, 1e-7
-# Numbers of the groups that are estimated together: their arrays stay in the cache.
+# Entries of the arrays of the batches that are estimated together: they stay in the cache.
 STACK_ELEMENTS = 1 << 16
+# A batch that is based on fewer effective calibration rows than this causes a warning.
+FEW_ROWS = 10.0
 
 
 def corrected_nll(
@@ -33,15 +38,18 @@ def corrected_nll(
 
     `blocks` are slices of the rows, each with its z (n, K).
     """
-    value, by_scale, by_offset = 0.0, np.zeros(len(scales)), np.zeros(len(scales))
+    value = 0.0
+    by_scale = np.zeros(len(scales))
+    by_offset = np.zeros(len(scales))
     for block, z in blocks:
-        w, y = weights[block], labels[block]
-        own = np.arange(len(y)), y
+        w = weights[block]
+        own = np.arange(len(w)), labels[block]
         scores = scales * z + offsets
         scores -= scores.max(axis=1, keepdims=True)
         p = np.exp(scores)
         total = p.sum(axis=1, keepdims=True)
         value += float(w @ (np.log(total[:, 0]) - scores[own]))
+        # the derivative of a row's NLL in its scores is p − 1[c = y]
         p /= total
         p[own] -= 1.0
         p *= w[:, None]
@@ -58,7 +66,8 @@ def fit_bias_corrected(
     Convex in (1/T, b); L-BFGS-B with the analytic gradient.
     """
     n_classes = logits.shape[1]
-    rows, relative = ShiftedRows(logits), weights / weights.sum()
+    rows = ShiftedRows(logits)
+    relative = weights / weights.sum()
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         beta, bias = parameters[0], parameters[1:]
@@ -70,7 +79,7 @@ def fit_bias_corrected(
     start[0] = 1 / nll_temperature(logits, labels, weights).temperature
     bounds = [(1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE)] + [(-np.inf, np.inf)] * n_classes
     result = lbfgs(objective, start, bounds, maxiter=500, ftol=1e-12, gtol=1e-7)
-    bias = result.x[1:] - result.x[1:].mean()  # softmax does not see a common shift; the ridge wants none
+    bias = result.x[1:] - result.x[1:].mean()  # a common shift changes no posterior
     return float(1 / result.x[0]), bias, bool(result.success)
 
 
@@ -78,38 +87,15 @@ def posteriors(logits: np.ndarray, temperature: float, bias: FloatArray) -> Floa
     """softmax(z/T + b), (N, K)."""
     result = np.empty(logits.shape)
     for block in row_blocks(*logits.shape):
-        scores = logits[block].astype(np.float64) / temperature + bias
-        scores -= scores.max(axis=1, keepdims=True)
-        np.exp(scores, out=scores)
-        scores /= scores.sum(axis=1, keepdims=True)
-        result[block] = scores
+        result[block] = exp_and_normalise(logits[block].astype(np.float64) / temperature + bias)
     return result
 
 
-def whole_groups(codes: IntArray, n_groups: int, most: int) -> Iterator[tuple[slice, IntArray]]:
-    """Slices of the groups 0 … G − 1, each with its rows: `most` of them, or a single group with more.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [(s.start, s.stop, rows.tolist()) for s, rows in whole_groups(np.array([1, 0, 1, 2]), 3, 2)]
-    [(0, 1, [1]), (1, 2, [0, 2]), (2, 3, [3])]
-    """
-    order = np.argsort(codes, kind="stable")
-    ends = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n_groups))])
-    first = 0
-    while first < n_groups:
-        last = max(first + 1, int(np.searchsorted(ends, ends[first] + most, side="right")) - 1)
-        members = order[ends[first] : ends[last]]
-        yield slice(first, last), members
-        first = last
-
-
 def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArray:
-    """At most `most` of the rows `members`, evenly spaced in an order of their own, to stand for all.
+    """At most `most` of the rows `members`: evenly spaced after sorting by a weighted sum of their logits.
 
-    `most` is so large that what they say of the mix differs by little more than chance. The rows are
-    sorted by a weighted sum of their logits, so the choice does not depend on the order in which they came.
+    The choice does not depend on the order of the rows. `most` is so large that the mix of these rows
+    differs from that of all by little more than chance.
 
     Examples
     --------
@@ -143,50 +129,31 @@ def equal_groups(codes: IntArray, n_groups: int, most: int) -> Iterator[tuple[In
             yield groups, order[first[groups][:, None] + np.arange(size)]
 
 
-def estimate_mixes(
-    posterior: FloatArray,
-    prior: FloatArray,
-    codes: IntArray,
-    n_groups: int,
-    strength: float,
-    centres: FloatArray | None = None,
-) -> FloatArray:
-    """`estimate_mix` of each group, (G, K), from posteriors (N, K) under the prior (K,).
-
-    `centres` (G, K) stand in place of the prior as what the mix is pulled to.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> posterior = np.array([[0.9, 0.1]] * 3 + [[0.1, 0.9]])
-    >>> estimate_mixes(posterior, np.array([0.5, 0.5]), np.zeros(4, dtype=int), 1, 0.0).round(3).tolist()
-    [[0.812, 0.188]]
-    """
-    if centres is None:
-        centres = np.broadcast_to(prior, (n_groups, len(prior)))
-    mixes = np.empty((n_groups, len(prior)))
-    for groups, rows in equal_groups(codes, n_groups, STACK_ELEMENTS // len(prior)):
-        ratios = (posterior[rows] / prior).swapaxes(1, 2)
-        mixes[groups] = estimate_mix(ratios, centres[groups], strength)[..., 0]
-    return mixes
-
-
 def estimate_mix(
     ratios: FloatArray, prior: FloatArray, strength: float, leave_one_out: bool = False
 ) -> FloatArray:
     """The mix q of each of G batches of n rows, by EM; `ratios` p_ic/π_c (G, K, n), `prior` (G, K).
 
-    W_ic ∝ ratio_ic q_c,   q ← (Σ_i W_i + s·prior) / (n + s), from the prior until no entry moves.
+    W_ic ∝ ratio_ic q_c,   q ← (Σ_i W_i + s·prior) / (n + s), from the prior to a fixed point.
 
     It maximises Σ_i log Σ_c q_c ratio_ic + s Σ_c prior_c log q_c. The strength s counts rows: a batch of
     n ≪ s rows keeps the prior. Returns (G, K, 1); with `leave_one_out` (G, K, n), for each row the mix of
     the others: Σ_{j≠i} W_j and n − 1 in place of the sum over all rows and n.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ratios = np.array([[0.9, 0.9, 0.9, 0.1], [0.1, 0.1, 0.1, 0.9]]) / 0.5    # one batch, two classes
+    >>> estimate_mix(ratios[None], np.array([[0.5, 0.5]]), 0.0).round(3).ravel().tolist()
+    [0.812, 0.188]
     """
     n_groups, _, n_rows = ratios.shape
     counted = n_rows - 1 if leave_one_out else n_rows
-    mixes = np.repeat(prior[..., None], n_rows if leave_one_out else 1, axis=2)
-    mix, pull, active = mixes, strength * prior[..., None], np.arange(n_groups)
     steps, tolerance = (MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT) if leave_one_out else (MAX_ITER, TOLERANCE)
+    mixes = np.repeat(prior[..., None], n_rows if leave_one_out else 1, axis=2)
+    mix = mixes
+    pull = strength * prior[..., None]
+    active = np.arange(n_groups)
     for _ in range(steps):
         if leave_one_out:
             shares = ratios * mix
@@ -200,6 +167,25 @@ def estimate_mix(
         mixes[active] = mix = new
         if not moving.any():
             break
-        if not moving.all():  # batches that have converged drop out, as if each were alone
+        if not moving.all():  # a batch that has converged is not changed by the others
             ratios, mix, pull, active = ratios[moving], mix[moving], pull[moving], active[moving]
     return mixes
+
+
+def effective_rows(mixes: FloatArray, class_rows: FloatArray) -> FloatArray:
+    """1 / Σ_c q_c²/n_c: the calibration rows that a mean over classes with the mix q is based on, (G,)."""
+    rows: FloatArray = 1 / (mixes**2 / class_rows).sum(axis=1)
+    return rows
+
+
+def warn_if_few(rows: FloatArray) -> None:
+    """Warn where batches are based on few effective calibration rows (G,)."""
+    few = int((rows < FEW_ROWS).sum())
+    if few:
+        warnings.warn(
+            f"{few} of {len(rows)} batches are based on fewer than {FEW_ROWS:.0f} effective calibration rows "
+            f"(least: {rows.min():.1f}): their classes are rare in the calibration buffer, so the estimates "
+            "for these batches are uncertain",
+            EvidenceWarning,
+            stacklevel=5,
+        )

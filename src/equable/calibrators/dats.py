@@ -26,12 +26,8 @@ from equable.calibrators.prototypes import (
     nearest_prototypes,
     retained_classes,
 )
-from equable.calibrators.validation import (
-    require_at_least,
-    require_choice,
-    require_number,
-    require_temperatures,
-)
+from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.validation import require_choice, require_number, require_temperatures
 from equable.errors import InputError
 from equable.outputs import Outputs
 
@@ -134,8 +130,8 @@ class DATS(Calibrator):
     def _check_fitted(self) -> None:
         require_temperatures("base_temperature_", self.base_temperature_)
         require_temperatures("class_temperatures_", self.class_temperatures_)
-        require_at_least("distance_weights_", self.distance_weights_, 0)
-        require_at_least("class_distances_", self.class_distances_, 0)
+        for name in ("distance_weights_", "class_distances_"):
+            require_number(f"least of {name}", getattr(self, name).min(), 0)
 
     # Fit: sections 3.1 and 3.2 of the paper --------------------------------------------------------
 
@@ -203,18 +199,18 @@ class DATS(Calibrator):
         if per_class:
             free[current] = False
         problem = DistanceProblem(
-            rows.logits,
+            ShiftedRows(rows.logits),
             rows.labels,
             rows.weights,
             row_distances,
             rows.labels if per_class else np.zeros_like(rows.labels),
-            len(free),
             free,
             float(self.prior_strength),
+            centre=brier_temperature(rows.logits, rows.labels, rows.weights).temperature,
         )
         if per_class and self.distance == "class":
             return solve_by_class(problem, class_distances)
-        return solve_jointly(problem, brier_temperature(rows.logits, rows.labels, rows.weights).temperature)
+        return solve_jointly(problem)
 
     # Test time: section 3.3 of the paper -----------------------------------------------------------
 

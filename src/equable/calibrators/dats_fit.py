@@ -6,13 +6,13 @@ T_i = w·d_i + T_base ≤ 100, w ≥ 0. T_0 is the temperature of least Brier sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray
+from equable.arrays import BoolArray, FloatArray, IntArray
 from equable.calibrators.losses import brier_curves, loss_terms
 from equable.calibrators.newton import (
     LOG_BOUNDS,
@@ -20,7 +20,6 @@ from equable.calibrators.newton import (
     MIN_TEMPERATURE,
     lbfgs,
     newton,
-    temperature_grid,
     within_bounds,
 )
 from equable.calibrators.row_blocks import ShiftedRows
@@ -46,48 +45,58 @@ class DistanceFit:
 class DistanceProblem:
     """Eq. 9 on one calibration set."""
 
-    logits: np.ndarray  # (N, K)
+    rows: ShiftedRows  # the logits, (N, K)
     labels: IntArray  # (N,)
     sample_weight: FloatArray  # (N,), mean 1
     distances: FloatArray  # (N,) d of each row's class, or of the row itself
     weight_index: IntArray  # (N,) which w the row uses
-    n_weights: int
-    free: np.ndarray  # (n_weights,) False where w is held at 0
+    free: BoolArray  # one entry for each w, False where it is held at 0
     prior_strength: float  # λ, in rows
+    centre: float  # T_0
 
-    def objective(
-        self, parameters: FloatArray, rows: ShiftedRows, log_centre: float
-    ) -> tuple[float, FloatArray]:
+    def objective(self, parameters: FloatArray) -> tuple[float, FloatArray]:
         """Value and gradient at parameters (w…, T_base)."""
         weights, base = parameters[:-1], parameters[-1]
         raw = weights[self.weight_index] * self.distances + base
         temperatures = np.minimum(raw, MAX_TEMPERATURE)
         value = 0.0
         slope = np.empty(len(self.labels))
-        for block, shifted in rows:
+        for block, shifted in self.rows:
             loss, first, _ = loss_terms(shifted, self.labels[block], 1 / temperatures[block], "brier")
             value += float(self.sample_weight[block] @ loss)
             slope[block] = self.sample_weight[block] * first
-        slope = np.where(raw <= MAX_TEMPERATURE, slope / temperatures, 0.0)  # d/dT_i
-        gradient = np.empty(self.n_weights + 1)
-        gradient[:-1] = np.bincount(self.weight_index, slope * self.distances, minlength=self.n_weights)
-        gap = np.log(base) - log_centre
-        gradient[-1] = slope.sum() + 2 * self.prior_strength * gap / base
-        return value + self.prior_strength * gap**2, gradient
+        # d/dT_i = (1/T_i) d/d(log T_i), and 0 where T_i is clipped; then the chain rule for w·d_i + T_base
+        slope = np.where(raw <= MAX_TEMPERATURE, slope / temperatures, 0.0)
+        by_weight = np.bincount(self.weight_index, slope * self.distances, minlength=len(self.free))
+        gap = np.log(base) - np.log(self.centre)
+        by_base = slope.sum() + 2 * self.prior_strength * gap / base
+        return value + self.prior_strength * gap**2, np.append(by_weight, by_base)
+
+    def slopes(self, owner: IntArray, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Slope and curvature of the summed loss in each log temperature u, without the prior.
+
+        Row i has the log temperature u[owner[i]].
+        """
+        slope = np.zeros(len(u))
+        curvature = np.zeros(len(u))
+        for block, shifted in self.rows:
+            _, first, second = loss_terms(shifted, self.labels[block], np.exp(-u[owner[block]]), "brier")
+            weight = self.sample_weight[block]
+            slope += np.bincount(owner[block], weight * first, minlength=len(u))
+            curvature += np.bincount(owner[block], weight * second, minlength=len(u))
+        return slope, curvature
 
 
-def solve_jointly(problem: DistanceProblem, centre: float) -> DistanceFit:
+def solve_jointly(problem: DistanceProblem) -> DistanceFit:
     """L-BFGS-B over (w, T_base), from (0, T_0) and from (1, 1); the better one is continued to its end."""
-    rows = ShiftedRows(problem.logits)
     upper = np.where(problem.free, np.inf, 0.0)
     bounds = [(0.0, high) for high in upper] + [(MIN_TEMPERATURE, MAX_TEMPERATURE)]
 
     def run(start: FloatArray, iterations: int) -> OptimizeResult:
-        args = rows, float(np.log(centre))
-        limits = {"maxiter": iterations, "maxfun": 5000, "ftol": 1e-11, "gtol": 1e-7}
-        return lbfgs(problem.objective, start, bounds, args, **limits)
+        return lbfgs(problem.objective, start, bounds, maxiter=iterations, maxfun=5000, ftol=1e-11, gtol=1e-7)
 
-    starts = [np.append(np.where(problem.free, w, 0.0), base) for w, base in ((0.0, centre), (1.0, 1.0))]
+    pairs = (0.0, problem.centre), (1.0, 1.0)
+    starts = [np.append(np.where(problem.free, w, 0.0), base) for w, base in pairs]
     tried = [run(start, FIRST_ITERATIONS) for start in starts]
     best = min(tried, key=lambda fit: float(fit.fun))
     last = run(best.x, 1000)
@@ -103,103 +112,61 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> Dis
     and the valley of each class; Newton then refines all temperatures at once.
     """
     movable = problem.free & (class_distances > 0)
-    rows = ShiftedRows(problem.logits)
-    grid = np.log(temperature_grid(GRID_POINTS))
-    curves = brier_curves(
-        problem.logits,
-        problem.labels,
-        problem.sample_weight,
-        np.exp(grid),
-        problem.weight_index,
-        problem.n_weights,
-    )
-    log_centre = _log_centre(problem, rows, curves.sum(axis=0), grid)
+    grid = np.linspace(*LOG_BOUNDS, GRID_POINTS)
+    owners = problem.weight_index, len(problem.free)
+    curves = brier_curves(problem.rows, problem.labels, problem.sample_weight, grid, *owners)
     # best loss of each movable class at a temperature not below each grid point
     above = np.minimum.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
     total = np.where(movable[:, None], above, curves).sum(axis=0)
-    total += problem.prior_strength * (grid - log_centre) ** 2
+    total += problem.prior_strength * (grid - np.log(problem.centre)) ** 2
     base = int(np.argmin(total))
-    cell = base + np.argmin(curves[:, base:], axis=1)
-    apart = movable & (cell > base)
-    return _refine(problem, rows, class_distances, movable, apart, cell, base, grid, log_centre)
-
-
-def _log_centre(problem: DistanceProblem, rows: ShiftedRows, total: FloatArray, grid: FloatArray) -> float:
-    """Log T_0, the best single temperature, from the summed curves."""
-    everything = np.zeros(problem.n_weights, dtype=np.int64)
-    best = int(np.argmin(total))
-    low = grid[[max(best - 1, 0)]]
-    high = grid[[min(best + 1, len(grid) - 1)]]
-    free = replace(problem, prior_strength=0.0)
-    point, _, _ = newton(partial(_slopes, free, rows, everything, 0.0), grid[[best]], low, high)
-    return float(point[0])
+    levels = grid[base + np.argmin(curves[:, base:], axis=1)]
+    return _refine(problem, class_distances, movable, levels, grid[base])
 
 
 def _refine(
     problem: DistanceProblem,
-    rows: ShiftedRows,
     class_distances: FloatArray,
-    movable: np.ndarray,
-    apart: np.ndarray,
-    cell: IntArray,
-    base: int,
-    grid: FloatArray,
-    log_centre: float,
+    movable: BoolArray,
+    levels: FloatArray,
+    base: float,
 ) -> DistanceFit:
-    """Newton on T_base (variable 0) and on the temperature of each class apart from it (w_c > 0).
+    """Newton from the grid's log temperatures: `base` of T_base, `levels` of the classes apart from it.
 
-    A class whose temperature falls below T_base is set to T_base for good; a class at T_base whose loss
-    decreases above it is set apart. Each class changes at most twice, so the loop ends.
+    A class is apart where its temperature is above T_base (w_c > 0). A class that falls below T_base is set
+    to T_base for good; a class at T_base whose loss decreases above it is set apart. Each class changes at
+    most twice, so the loop ends.
     """
-    n_iter = len(grid)
-    spacing = grid[1] - grid[0]
-    start = np.where(apart, grid[cell], grid[base])
-    base_start = grid[base]
+    n_iter = GRID_POINTS
+    spacing = (LOG_BOUNDS[1] - LOG_BOUNDS[0]) / (GRID_POINTS - 1)
+    log_centre = float(np.log(problem.centre))
+    apart = movable & (levels > base)
     settled = ~movable
+
+    def derivatives(u: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
+        slope, curvature = problem.slopes(owner, u)
+        slope[0] += 2 * problem.prior_strength * (u[0] - log_centre)
+        curvature[0] += 2 * problem.prior_strength
+        return slope, curvature
+
     while True:
-        variable = np.where(apart, np.cumsum(apart), 0)
-        first = np.concatenate([[base_start], start[apart]])
+        variable = np.where(apart, np.cumsum(apart), 0)  # of each class; 0 is T_base
+        first = np.append(base, levels[apart])
         low = np.maximum(first - spacing, LOG_BOUNDS[0])
         high = np.minimum(first + spacing, LOG_BOUNDS[1])
-        slopes = partial(_slopes, problem, rows, variable, log_centre)
-        points, converged, passes = newton(slopes, first, low, high)
+        owner = variable[problem.weight_index]
+        points, converged, passes = newton(partial(derivatives, owner=owner), first, low, high)
         n_iter += passes + 1
-        own_slope, _ = _slopes(problem, rows, None, log_centre, np.full(problem.n_weights, points[0]))
+        own_slope, _ = problem.slopes(problem.weight_index, np.full(len(apart), points[0]))
         fallen = apart & (points[variable] < points[0])
         risen = ~apart & ~settled & (own_slope < -1e-9 * len(problem.labels))
         if not (fallen.any() or risen.any()):
             break
         settled = settled | fallen
-        start = np.where(risen, points[0], start)
+        levels = np.where(risen, points[0], levels)
         apart = (apart & ~fallen) | risen
     base_temperature = within_bounds(points[0])
-    weights = np.zeros(problem.n_weights)
-    own = np.exp(points[variable])[apart]
+    weights = np.zeros(len(apart))
+    own = np.exp(points[variable[apart]])
     weights[apart] = np.maximum(own - base_temperature, 0) / class_distances[apart]
     return DistanceFit(base_temperature, weights, converged, n_iter)
-
-
-def _slopes(
-    problem: DistanceProblem,
-    rows: ShiftedRows,
-    variable: IntArray | None,
-    log_centre: float,
-    u: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Slope and curvature of the objective in each variable's log temperature.
-
-    `variable` maps a class to its entry of `u`, entry 0 being T_base with its prior; None: one entry
-    a class, without the prior.
-    """
-    owner = problem.weight_index if variable is None else variable[problem.weight_index]
-    slope = np.zeros(len(u))
-    curvature = np.zeros(len(u))
-    for block, shifted in rows:
-        _, first, second = loss_terms(shifted, problem.labels[block], np.exp(-u[owner[block]]), "brier")
-        weight = problem.sample_weight[block]
-        slope += np.bincount(owner[block], weight * first, minlength=len(u))
-        curvature += np.bincount(owner[block], weight * second, minlength=len(u))
-    if variable is not None:
-        slope[0] += 2 * problem.prior_strength * (u[0] - log_centre)
-        curvature[0] += 2 * problem.prior_strength
-    return slope, curvature

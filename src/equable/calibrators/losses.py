@@ -58,24 +58,27 @@ def loss_terms(
 
 
 def brier_curves(
-    logits: np.ndarray,
+    rows: ShiftedRows,
     labels: IntArray,
     weights: FloatArray,
-    grid: FloatArray,
+    levels: FloatArray,
     owner: IntArray,
     n_owners: int,
 ) -> FloatArray:
-    """Σ w_i Brier_i(T) over the rows of each owner at each temperature of the grid, (owners, G)."""
-    curves = np.zeros((n_owners, len(grid)))
-    for block, shifted in ShiftedRows(logits):
+    """Σ w_i Brier_i over each owner's rows at levels u = log T, (owners, G).
+
+    The value alone takes a third of the time of `loss_terms`.
+    """
+    curves = np.zeros((n_owners, len(levels)))
+    for block, shifted in rows:
         own = shifted[np.arange(len(shifted)), labels[block]]
-        e = np.empty_like(shifted)
         ones = np.ones(shifted.shape[1])
-        for g, temperature in enumerate(grid):
-            np.multiply(shifted, 1 / temperature, out=e)
+        e = np.empty_like(shifted)
+        for g, beta in enumerate(np.exp(-levels)):
+            np.multiply(shifted, beta, out=e)
             np.exp(e, out=e)
             total = e @ ones
-            value = _row_dot(e, e) / total**2 - 2 * np.exp(own / temperature) / total + 1
+            value = _row_dot(e, e) / total**2 - 2 * np.exp(own * beta) / total + 1
             curves[:, g] += np.bincount(owner[block], weights[block] * value, minlength=n_owners)
     return curves
 

@@ -135,19 +135,19 @@ def brier_temperature(
     """The temperature of least Σ Brier + prior_strength·(log T)²: the best cell of a grid, then Newton."""
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
-    grid = temperature_grid(GRID_POINTS)
+    u = np.linspace(*LOG_BOUNDS, GRID_POINTS)
     # the grid only has to find the right valley: a part of the rows of a large input suffices
     part = slice(None, None, max(1, logits.size // KEEP_ELEMENTS))
     if not weights[part].any():
         part = slice(None)
-    curve = brier_curves(logits[part], labels[part], weights[part], grid, np.zeros_like(labels[part]), 1)[0]
-    u = np.log(grid)
+    rows = ShiftedRows(logits[part])
+    curve = brier_curves(rows, labels[part], weights[part], u, np.zeros_like(labels[part]), 1)[0]
     best = int(np.argmin(curve / weights[part].sum() + prior * u**2))
     low = u[max(best - 1, 0)]
     high = u[min(best + 1, len(u) - 1)]
     derivatives = _mean_derivatives(logits, labels, weights, "brier", prior)
     point, converged, n_iter = _newton_1d(derivatives, u[best], low, high)
-    return Temperature(within_bounds(point), converged, len(grid) + n_iter)
+    return Temperature(within_bounds(point), converged, GRID_POINTS + n_iter)
 
 
 SOLVERS: dict[str, Callable[..., Temperature]] = {"nll": nll_temperature, "brier": brier_temperature}

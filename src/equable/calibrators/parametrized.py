@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from equable.arrays import FloatArray, row_blocks
+from equable.arrays import FloatArray, as_count, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
 from equable.calibrators.losses import loss_terms
 from equable.calibrators.newton import (
@@ -18,7 +18,6 @@ from equable.calibrators.newton import (
     warn_if_bound,
 )
 from equable.calibrators.row_blocks import ShiftedRows
-from equable.calibrators.validation import require_count
 from equable.errors import InputError
 from equable.outputs import Outputs
 
@@ -67,12 +66,12 @@ class ParametrizedTemperatureScaling(Calibrator):
         self.random_state = random_state
 
     def _check_settings(self) -> None:
-        require_count("top_k", self.top_k, 1)
-        require_count("random_state", self.random_state, 0)
+        as_count(self.top_k, "top_k")
+        as_count(self.random_state, "random_state", least=0)
         if not isinstance(self.hidden, tuple | list):
             raise InputError(f"hidden must be a tuple of widths; got {self.hidden!r}")
         for width in self.hidden:
-            require_count("each width of hidden", width, 1)
+            as_count(width, "each width of hidden")
 
     def _check_fitted(self) -> None:
         widths = [self.n_inputs_, *self.hidden, 1]
@@ -109,8 +108,12 @@ class ParametrizedTemperatureScaling(Calibrator):
             "n_iter_": int(result.nit),
         }
 
+    def network_layers(self) -> Layers:
+        """Weights (in, out) and bias (out,) of each layer."""
+        return layers_of(self.parameters_, [self.n_inputs_, *self.hidden, 1])
+
     def _temperatures(self, rows: Outputs) -> FloatArray:
-        layers = layers_of(self.parameters_, [self.n_inputs_, *self.hidden, 1])
+        layers = self.network_layers()
         temperatures = np.empty(len(rows))
         for block in row_blocks(*rows.logits.shape):
             output = _forward(layers, _largest_logits(rows.logits[block], self.n_inputs_))[-1][:, 0]

@@ -43,9 +43,13 @@ def softmax(
     result = np.empty((n_rows, n_classes)) if out is None else out
     divisors = np.broadcast_to(np.asarray(temperatures, dtype=np.float64), (n_rows,))
     for block in row_blocks(n_rows, n_classes):
-        rows = _shift(logits[block])
-        rows /= divisors[block, None]
-        np.exp(rows, out=rows)
-        rows /= rows.sum(axis=1, keepdims=True)
-        result[block] = rows
+        result[block] = exp_and_normalise(_shift(logits[block]) / divisors[block, None])
     return result
+
+
+def exp_and_normalise(scores: FloatArray) -> FloatArray:
+    """Softmax of each row of (n, K) finite scores, computed in place."""
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    return scores

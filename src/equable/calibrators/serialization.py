@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from equable.calibrators.base import Calibrator
+from equable.calibrators.base import Calibrator, require_fitted
 from equable.calibrators.validation import checked_attributes
-from equable.errors import FileFormatError, InputError, NotFittedError
+from equable.errors import FileFormatError, InputError
 from equable.files import write_bytes
 
 FORMAT = "equable-calibrator"
@@ -35,16 +36,19 @@ def save_with_extras(
     """Write a fitted calibrator and further arrays, such as the window of a stream."""
     from safetensors.numpy import save as to_bytes
 
-    if not calibrator.__sklearn_is_fitted__():
-        raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it is saved")
+    require_fitted(calibrator)
     scalars: dict[str, Any] = {"n_classes_": calibrator.n_classes_}
     tensors = {f"{EXTRA}{name}": np.ascontiguousarray(value) for name, value in extras.items()}
     learnt = {name: getattr(calibrator, name, None) for name in calibrator.FITTED}
     where = type(calibrator).__name__
     for name, value in checked_attributes(where, calibrator.FITTED, learnt, calibrator.n_classes_).items():
         (tensors if calibrator.FITTED[name] else scalars)[name] = value
-    header = {"class": _registered_name(calibrator), "settings": calibrator.get_params(), "scalars": scalars}
-    body = json.dumps(header, sort_keys=True, default=plain_number)
+    header = {
+        "class": _registered_name(calibrator),
+        "settings": plain_settings(calibrator),
+        "scalars": scalars,
+    }
+    body = json.dumps(header, sort_keys=True, allow_nan=False)
     metadata = {"format": FORMAT, "schema": str(SCHEMA), "calibrator": body, "sha256": _digest(body, tensors)}
     write_bytes(path, _in_order(to_bytes(tensors, metadata=metadata)))
 
@@ -110,6 +114,50 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
 
 def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrator:
     """Build the calibrator and check its settings and learnt attributes."""
+    calibrator = _unfitted(header)
+    calibrator._check_settings()
+    scalars = dict(header["scalars"])
+    n_classes = scalars.pop("n_classes_")
+    if type(n_classes) is not int or n_classes < 2:
+        raise FileFormatError(f"n_classes_ must be a whole number ≥ 2; got {n_classes!r}")
+    stored = {**scalars, **{key: value for key, value in tensors.items() if not key.startswith(EXTRA)}}
+    learnt = checked_attributes(type(calibrator).__name__, calibrator.FITTED, stored, n_classes)
+    calibrator.__dict__.update(learnt, n_classes_=n_classes)
+    calibrator._check_fitted()
+    return calibrator
+
+
+def plain_settings(calibrator: Calibrator) -> dict[str, Any]:
+    """The settings in strict JSON, which has no infinity: ``{"float": "inf"}``.
+
+    Numpy numbers become Python numbers, tuples lists, an unfitted calibrator a table of its own.
+    """
+    return {name: _plain(value) for name, value in calibrator.get_params().items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):  # a long double's own item is a long double again
+        value = float(value) if isinstance(value, np.floating) else value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if isinstance(value, Calibrator):
+        return {"class": _registered_name(value), "settings": plain_settings(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise InputError(f"settings must be plain numbers or text to be saved; got {value!r}")
+
+
+def _setting(value: Any) -> Any:
+    """The inverse of `_plain`."""
+    if isinstance(value, dict):
+        return float(value["float"]) if "float" in value else _unfitted(value)
+    return tuple(map(_setting, value)) if isinstance(value, list) else value
+
+
+def _unfitted(header: dict[str, Any]) -> Calibrator:
+    """The calibrator of a table with its class and settings."""
     from equable.calibrators import CALIBRATORS
 
     name = header["class"]
@@ -118,37 +166,7 @@ def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrat
             f"calibrator must be one of {sorted(CALIBRATORS)}; got {name!r}. A class of your own must be in "
             "equable.CALIBRATORS under that name before it is loaded"
         )
-    calibrator = CALIBRATORS[name](**{key: _setting(value) for key, value in header["settings"].items()})
-    calibrator._check_settings()
-    scalars = dict(header["scalars"])
-    n_classes = scalars.pop("n_classes_")
-    if type(n_classes) is not int or n_classes < 2:
-        raise FileFormatError(f"n_classes_ must be a whole number ≥ 2; got {n_classes!r}")
-    stored = {**scalars, **{key: value for key, value in tensors.items() if not key.startswith(EXTRA)}}
-    learnt = checked_attributes(name, calibrator.FITTED, stored, n_classes)
-    calibrator.__dict__.update(learnt, n_classes_=n_classes)
-    calibrator._check_fitted()
-    return calibrator
-
-
-def _setting(value: Any) -> Any:
-    """A setting as it was given: a list is a tuple, a table an unfitted calibrator."""
-    from equable.calibrators import CALIBRATORS
-
-    if isinstance(value, dict):
-        return CALIBRATORS[value["class"]](**value["settings"])
-    return tuple(value) if isinstance(value, list) else value
-
-
-def plain_number(value: Any) -> Any:
-    """Settings may be numpy numbers or an unfitted calibrator: the file holds plain numbers and tables."""
-    if isinstance(value, np.floating):
-        return float(value)  # a long double's own item is a long double again
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Calibrator):
-        return {"class": _registered_name(value), "settings": value.get_params()}
-    raise InputError(f"settings must be plain numbers or text to be saved; got {value!r}")
+    return CALIBRATORS[name](**{key: _setting(value) for key, value in header["settings"].items()})
 
 
 def _registered_name(calibrator: Calibrator) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from equable.arrays import IntArray
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
+from equable.calibrators.row_blocks import exp_and_normalise
 
 EPOCHS = 100
 BATCH_SIZE = 128
@@ -45,9 +46,7 @@ def sgd_temperature(logits: np.ndarray, labels: IntArray) -> float:
 
 def _slope(z: np.ndarray, labels: IntArray, temperature: float) -> float:
     """Derivative in T of the mean of log Σ exp(z/T) − z_y/T, which is the mean of (z_y − E_p[z]) / T²."""
-    scaled = z / temperature
-    p = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = exp_and_normalise(z / temperature)
     own = z[np.arange(len(labels)), labels]
     expected = (p * z).sum(axis=1)
     return float((own - expected).mean()) / temperature**2

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from equable.arrays import as_array
-from equable.calibrators.base import Calibrator
+from equable.arrays import as_array, as_count
+from equable.calibrators.base import Calibrator, require_fitted
 from equable.calibrators.serialization import load_with_extras, save_with_extras
-from equable.calibrators.validation import require_count
-from equable.errors import FileFormatError, InputError, NotFittedError
+from equable.errors import FileFormatError, InputError
 from equable.outputs import Outputs
 
 
@@ -45,18 +44,15 @@ class Stream:
     """
 
     def __init__(self, calibrator: Calibrator, window: int = 256) -> None:
-        require_count("window", window, 1)
-        if not isinstance(calibrator, Calibrator):
-            raise InputError(f"calibrator must be a fitted calibrator of equable; got {calibrator!r:.100}")
-        if not calibrator.__sklearn_is_fitted__():
-            raise NotFittedError(f"{type(calibrator).__name__} must be fitted before it serves a stream")
+        require_fitted(calibrator)
         self.calibrator = calibrator
-        self.window = int(window)
-        self._recent: Outputs | None = None
+        self.window = as_count(window, "window")
+        #: The window's rows, at most `window`; None before the first.
+        self.recent: Outputs | None = None
 
     def __len__(self) -> int:
         """How many rows the window holds now."""
-        return 0 if self._recent is None else len(self._recent)
+        return 0 if self.recent is None else len(self.recent)
 
     def update(self, logits: Any, features: Any = None) -> np.ndarray:
         """Calibrated probabilities of the new rows, (n, K); a single row may be a vector."""
@@ -64,50 +60,62 @@ class Stream:
             _rows(logits, "logits"), features=None if features is None else _rows(features, "features")
         )
         result = np.empty(arriving.logits.shape)
-        recent = self._recent
+        recent = self.recent
         for start in range(0, len(arriving), self.window):
             piece = arriving[start : start + self.window]
             context = piece if recent is None else _join(recent, piece)
             probabilities = self.calibrator.predict_proba(context.logits, features=context.features)
             result[start : start + len(piece)] = probabilities[-len(piece) :]
             recent = context[-self.window :]
-        self._recent = recent  # at the end: a failed update changes nothing
+        self.recent = recent  # at the end: a failed update changes nothing
         return result
 
     def reset(self) -> None:
         """Empty the window, for instance when the source of the rows changes."""
-        self._recent = None
+        self.recent = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write calibrator and window to one safetensors file, atomically."""
-        extras = {"window_length": np.array([self.window], dtype=np.float64)}
-        if self._recent is not None:
-            extras["window_logits"] = self._recent.logits
-            if self._recent.features is not None:
-                extras["window_features"] = self._recent.features
-        save_with_extras(self.calibrator, path, extras)
+        save_with_extras(self.calibrator, path, stream_arrays(self))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> Stream:
         """Read a file of `save`; later updates give the same bits as without the interruption."""
         calibrator, extras = load_with_extras(path)
         if "window_length" not in extras:
             raise FileFormatError(
                 f"{path} must be a saved Stream; it holds a calibrator alone: use equable.load"
             )
-        length = extras["window_length"]
-        rows = extras.get("window_logits")
-        if length.shape != (1,) or not np.isfinite(length).all():
-            raise FileFormatError(f"{path}: window_length must be one finite number; got {length!r:.100}")
-        try:
-            stream = cls(calibrator, int(length[0]))
-            if rows is not None:
-                stream._recent = Outputs(rows, features=extras.get("window_features"))
-        except InputError as error:
-            raise FileFormatError(f"{path}: {error}") from error
-        if stream._recent is not None and stream._recent.n_classes != calibrator.n_classes_:
-            raise FileFormatError(f"{path}: window_logits must have {calibrator.n_classes_} columns")
-        return stream
+        return restored_stream(path, calibrator, extras)
+
+
+def stream_arrays(stream: Stream) -> dict[str, np.ndarray]:
+    """What a file holds of a stream besides its calibrator."""
+    arrays = {"window_length": np.array([stream.window], dtype=np.float64)}
+    if stream.recent is not None:
+        arrays["window_logits"] = stream.recent.logits
+        if stream.recent.features is not None:
+            arrays["window_features"] = stream.recent.features
+    return arrays
+
+
+def restored_stream(
+    path: str | os.PathLike[str], calibrator: Calibrator, extras: dict[str, np.ndarray]
+) -> Stream:
+    """The stream of a file's arrays, checked; `path` is named in errors."""
+    length = extras.get("window_length", np.zeros(0))
+    rows = extras.get("window_logits")
+    if length.shape != (1,) or not np.isfinite(length).all():
+        raise FileFormatError(f"{path}: window_length must be one finite number; got {length!r:.100}")
+    try:
+        stream = Stream(calibrator, int(length[0]))
+        if rows is not None:
+            stream.recent = Outputs(rows, features=extras.get("window_features"))
+    except InputError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+    if stream.recent is not None and stream.recent.n_classes != calibrator.n_classes_:
+        raise FileFormatError(f"{path}: window_logits must have {calibrator.n_classes_} columns")
+    return stream
 
 
 def _rows(value: Any, name: str) -> np.ndarray:

@@ -1,14 +1,14 @@
-"""TaskMix: bias-corrected posteriors, with the batch's own mix of tasks as the prior.
+"""TaskMix: bias-corrected posteriors, with the estimated task mix of the batch as the prior.
 
-For a batch of n rows: P_it is the posterior of task t, π_t its share of the calibration buffer and
-L_it = P_it / π_t.
-For each strength s of a Dirichlet prior around π:
+For a batch of n rows let P_it be the posterior of task t, π_t its share of the calibration buffer, and
+L_it = P_it / π_t. For each strength s of a Dirichlet prior around π:
 
-1. the mix of the *other* rows as each row sees it, by leave-one-out EM;
-2. the evidence: how much likelier the rows are under a mix learnt from the rows before them than under π.
+1. leave-one-out EM gives Q_i, the task mix of the *other* rows, and W_it ∝ L_it Q_it;
+2. the evidence e^ℓ_s compares two predictions of the rows: by a mix learnt from the rows before each row,
+   and by π.
 
-The answer averages "mixed like the calibration buffer", which has the prior odds `odds`, and the four
-strengths, each weighted by its evidence. A row never votes for itself.
+The result is an average: "mixed like the calibration buffer" has the prior odds `odds`, each strength is
+weighted by its evidence. No row counts in its own prior.
 """
 
 from __future__ import annotations
@@ -23,20 +23,24 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes
 from equable.calibrators.bias_correction import BiasCorrection, corrected_posteriors, log_softmax
-from equable.calibrators.class_mix import STACK_ELEMENTS, equal_groups, estimate_mix
+from equable.calibrators.class_mix import (
+    STACK_ELEMENTS,
+    effective_rows,
+    equal_groups,
+    estimate_mix,
+    warn_if_few,
+)
 from equable.calibrators.validation import require_number
-from equable.errors import EvidenceWarning, InputError, ShiftWarning, UnsupportedError
+from equable.errors import InputError, ShiftWarning, UnsupportedError
 from equable.outputs import Outputs
 
 STRENGTHS = (0.5, 2.0, 8.0, 32.0)
-# Least posterior of a task inside L: no row rules a task out.
+# Least posterior of a task inside L: no row excludes a task.
 FLOOR = 1e-12
-# Of larger batches, so many evenly spaced rows stand for all.
+# The mix of a larger batch is estimated from this many of its rows, evenly spaced after sorting.
 MOST_ROWS = 1 << 16
-# A batch that rests on fewer effective calibration rows than this causes a warning.
-FEW_ROWS = 10.0
-# So do logits whose spread lies so many standard errors outside the calibration buffer's range; batches of
-# fewer rows than this are not judged.
+# A warning is given where the mean spread of a batch is this many standard errors outside the range of the
+# calibration buffer's class means; batches of fewer than SHIFT_ROWS rows are not tested.
 SHIFT_ERRORS, SHIFT_ROWS = 3.0, 30
 # The two fixed orders of the evidence: positions sorted by (multiplier · position)⁵ modulo a prime. The fifth
 # power has no ties there, and whole numbers give the same order in numpy, torch and ONNX.
@@ -45,17 +49,17 @@ PRIME, MULTIPLIERS = 2**31 - 1, (16_807, 48_271)
 
 @dataclass(frozen=True)
 class BatchMix:
-    """What TaskMix concludes about one batch (group)."""
+    """The estimates of TaskMix for one batch (group)."""
 
     group: Any
     n_rows: int
     mix: FloatArray  # (T,) estimated mix of tasks, in ascending order of the tasks at fit
     reference_probability: float  # that the batch is mixed like the calibration buffer
-    effective_rows: float  # calibration rows that this mix rests on
+    effective_rows: float  # calibration rows that this mix is based on
 
 
 class TaskMix(Calibrator):
-    """Bias correction with the batch's mix of tasks as the prior.
+    """Bias correction with the task mix of the batch as the prior.
 
     p'_ic ∝ p_ic · (v₀ + Σ_s v_s W^s_it / P_it), with t the task of class c. See docs/methods/taskmix.md.
 
@@ -78,9 +82,9 @@ class TaskMix(Calibrator):
     Notes
     -----
     The predicted class may change; a batch of one row, or a single task at fit, gives the bias correction.
-    How likely the network's own class is right: ``p[np.arange(n), logits.argmax(axis=1)]``. A `ShiftWarning`
-    says that a batch's logits have another scale than the calibration buffer's, an `EvidenceWarning` that its
-    mix rests on fewer than ten effective calibration rows.
+    The probability that the network's own class is right is ``p[np.arange(n), logits.argmax(axis=1)]``. A
+    `ShiftWarning` is given where the logits of a batch have another scale than the calibration buffer's, an
+    `EvidenceWarning` where its mix is based on fewer than ten effective calibration rows.
 
     Examples
     --------
@@ -143,7 +147,7 @@ class TaskMix(Calibrator):
         by_task, spreads = self._posteriors(rows.logits, result)
         codes, n_groups = group_codes(rows.groups, len(rows))
         batches = self._batches(by_task, spreads, codes, n_groups)
-        # one row is the bias correction, to the last bit; and so is every row under infinite odds
+        # a batch of one row, and every row under infinite odds, has the bias correction to the last bit
         several = (batches.sizes[codes] > 1) & (self.odds < math.inf)
         tasks = self.class_tasks_.astype(np.int64)
         for block in row_blocks(*rows.logits.shape):
@@ -156,7 +160,8 @@ class TaskMix(Calibrator):
         """P (N, T) and max z − mean z (N,); the posteriors of the classes are written to `out`."""
         tasks = self.class_tasks_.astype(np.int64)
         members = np.eye(int(tasks.max()) + 1)[tasks]  # (K, T)
-        by_task, spreads = np.empty((len(logits), members.shape[1])), np.empty(len(logits))
+        by_task = np.empty((len(logits), members.shape[1]))
+        spreads = np.empty(len(logits))
         for block in row_blocks(*logits.shape):
             spreads[block] = row_spreads(logits[block])
             posterior = corrected_posteriors(logits[block], self.scales_, self.offsets_, self._base().by)
@@ -168,17 +173,19 @@ class TaskMix(Calibrator):
     def _batches(self, by_task: FloatArray, spreads: FloatArray, codes: IntArray, n_groups: int) -> _Batches:
         prior = task_shares(self)
         sizes = np.bincount(codes, minlength=n_groups)
-        tilts, mixes, reference = np.ones_like(by_task), np.tile(prior, (n_groups, 1)), np.ones(n_groups)
+        tilts = np.ones_like(by_task)
+        mixes = np.tile(prior, (n_groups, 1))
+        reference = np.ones(n_groups)
         for groups, rows in equal_groups(codes, n_groups, STACK_ELEMENTS // len(prior)):
             if rows.shape[1] > 1:
                 ratios = (np.maximum(by_task[rows], FLOOR) / prior).swapaxes(1, 2)
                 found = adapt(ratios, prior, buffer_rows(self), float(self.odds))
                 tilts[rows] = found[0].swapaxes(1, 2)
                 mixes[groups], reference[groups] = found[1:]
-        # the mix of classes is that of the tasks times the calibration buffer's mix within each task
+        # the class mix is the task mix times the calibration buffer's class mix within each task
         tasks = self.class_tasks_.astype(np.int64)
-        effective = 1 / ((mixes / prior)[:, tasks] ** 2 @ (self.prior_**2 / self.class_rows_))
-        _warn_if_few(effective)
+        effective = effective_rows((mixes / prior)[:, tasks] * self.prior_, self.class_rows_)
+        warn_if_few(effective)
         _warn_if_shifted(np.bincount(codes, spreads) / sizes, sizes, self.spread_)
         return _Batches(sizes, tilts, mixes, reference, effective)
 
@@ -209,7 +216,7 @@ def adapt(
     ratios: FloatArray, prior: FloatArray, most: float, odds: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Factors of p (G, T, n), mixes (G, T) and probability of the reference (G,), from L (G, T, n)."""
-    # rows in an order of their own: the answer does not depend on the order in which they were given
+    # sorted rows: the result does not depend on the order in which they are given
     order = np.lexsort(np.log(ratios).round(9).swapaxes(0, 1))[:, None]
     ratios = np.take_along_axis(ratios, order, axis=2)
     step = -(-ratios.shape[2] // MOST_ROWS)
@@ -220,13 +227,14 @@ def adapt(
     tilts = np.empty_like(ratios)
     tilts[:] = weights[:, :1, None]
     for k, strength in enumerate(STRENGTHS, start=1):
-        # rows beyond what the calibration buffer itself rests on count no more: s / κ in place of κ Σ W
+        # κ = min(1, m/n): rows beyond the m effective rows of the calibration buffer add no weight. Here
+        # numerator and denominator of Q are divided by κ: s / κ is the pull, Σ W stays as it is.
         pull = strength * max(1.0, n_rows / most)
         others = estimate_mix(rows, np.tile(prior, (len(rows), 1)), pull, leave_one_out=True)
         shares = rows * others
         shares /= shares.sum(axis=1, keepdims=True)
         whole = (shares.sum(axis=2) + pull * prior) / (n_rows + pull)
-        if step > 1:  # rows that stand for no others see the mix of all that do
+        if step > 1:  # for a row that is not in the part, the mix of the whole part
             represented = np.repeat(whole[..., None], ratios.shape[2], axis=2)
             represented[..., ::step] = others
             others = represented
@@ -240,7 +248,7 @@ def adapt(
 
 
 def _model_weights(evidence: FloatArray, odds: float) -> FloatArray:
-    """V (G, 1 + S): the reference ∝ odds, each strength ∝ its evidence / S."""
+    """The weights v (G, 1 + S): v_0 ∝ odds, v_s ∝ evidence of the strength / S."""
     if odds == math.inf:
         return np.eye(1, 1 + len(STRENGTHS)).repeat(len(evidence), axis=0)
     logs = np.insert(evidence - math.log(len(STRENGTHS)), 0, math.log(odds), axis=1)
@@ -252,10 +260,10 @@ def _model_weights(evidence: FloatArray, odds: float) -> FloatArray:
 def log_evidence(ratios: FloatArray, prior: FloatArray, most: float) -> FloatArray:
     """ℓ of each batch and strength, (G, S): e^ℓ averaged over two fixed orders of the rows, L (G, T, n).
 
-    Each row is predicted from those before it: with counts c = sπ at first, q = c / Σc, the likelihood
-    gains the factor Σ_t L_it q_t, and c grows by the row's posterior. e^ℓ is an e-value: for a batch that is
-    mixed like the reference, with calibrated posteriors and rows in an order that does not depend on them,
-    its expectation is 1. Of sorted rows it is 1 to a few percent.
+    Each row is predicted from those before it. With counts c = sπ at first and q = c / Σc, row i multiplies
+    e^ℓ by Σ_t L_it q_t, and its posterior under q is added to c. e^ℓ is an e-value: its expectation is 1 for
+    a batch mixed like the reference, with calibrated posteriors and an order that does not depend on the
+    rows. Here the rows are sorted first; then it is 1 to a few percent.
     """
     strengths = np.array(STRENGTHS)
     orders = fixed_orders(ratios.shape[2])[:, : math.ceil(most)]
@@ -292,17 +300,6 @@ def _class_spreads(rows: CalibrationSet) -> FloatArray:
     means = np.bincount(rows.labels, rows.weights * spreads) / mass
     variance = np.average((spreads - means[rows.labels]) ** 2, weights=rows.weights)
     return np.array([means.min(), means.max(), math.sqrt(variance)])
-
-
-def _warn_if_few(effective_rows: FloatArray) -> None:
-    few = int((effective_rows < FEW_ROWS).sum())
-    if few:
-        warnings.warn(
-            f"{few} of {len(effective_rows)} batches rest on fewer than {FEW_ROWS:.0f} effective calibration "
-            f"rows (least: {effective_rows.min():.1f}): their tasks are rare in the calibration buffer",
-            EvidenceWarning,
-            stacklevel=5,
-        )
 
 
 def _warn_if_shifted(means: FloatArray, sizes: IntArray, spread: FloatArray) -> None:

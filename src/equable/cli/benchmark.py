@@ -78,13 +78,13 @@ def run(
     """Train → score → arrivals → report. Stops anywhere; the same command resumes."""
     from equable.benchmark.config import load_config
     from equable.benchmark.grid import is_grid, load_grid
-    from equable.benchmark.grid_folder import FILE
     from equable.benchmark.run import run as run_all
     from equable.benchmark.run import run_grid
+    from equable.benchmark.run_folder import GRID_FILE
     from equable.benchmark.workers import Workers
 
     what = os.path.expanduser(what)
-    for name in ("config.toml", FILE):
+    for name in ("config.toml", GRID_FILE):
         if (Path(what) / name).is_file():
             out = out or Path(what)
             what = str(Path(what) / name)
@@ -115,9 +115,8 @@ def _print_run(result: RunResult, json: bool) -> None:
             {"folder": path, "report": result.report, "deaths": result.deaths, **facts, **_summaries(result)}
         )
     elif result.report is not None:
-        for folder in result.runs:
-            if any(folder.scores.glob("*.json")):
-                _print_table(folder.path)
+        for folder in result.scored:
+            _print_table(folder)
         typer.echo(f"\nOpen the page: {result.report}")
     for failure in result.failed:
         where = f"{failure.run.name} seed {failure.seed}"
@@ -136,28 +135,23 @@ def status(run: Run, json: Json = False) -> None:
     from equable.benchmark.status import count_states
     from equable.benchmark.status import status as read_status
 
-    cells = read_status(run)
-    counts = count_states(cells)
+    seeds = read_status(run)
+    counts = count_states(seeds)
     if json:
-        print_json({"folder": run, **counts, "cells": [vars(cell) for cell in cells]})
+        print_json({"folder": run, **counts, "cells": [vars(seed) for seed in seeds]})
         return
     rows = [
-        {
-            "run": cell.run,
-            "seed": cell.seed,
-            "state": cell.state,
-            "tasks": f"{cell.tasks}/{cell.of_tasks}",
-            "scores": f"{cell.scores}/{cell.of_scores}",
-            "deaths": cell.deaths or "",
-        }
-        for cell in cells
+        vars(seed)
+        | {"tasks": f"{seed.tasks}/{seed.of_tasks}", "scores": f"{seed.scores}/{seed.of_scores}"}
+        | {"deaths": seed.deaths or ""}
+        for seed in seeds
     ]
     print_rows(("run", "seed", "state", "tasks", "scores", "deaths"), rows)
     typer.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
-    for cell in cells:
-        if cell.state == "failed":
-            log = f"; its log: {cell.log}" if cell.log else ""
-            typer.echo(f"{cell.run} seed {cell.seed}: {cell.error}{log}")
+    for seed in seeds:
+        if seed.state == "failed":
+            log = f"; its log: {seed.log}" if seed.log else ""
+            typer.echo(f"{seed.run} seed {seed.seed}: {seed.error}{log}")
 
 
 @app.command(epilog="Examples: equable score runs/cifar10 · equable score runs/cifar10 --method mine.py:Mine")
@@ -227,7 +221,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Write tables, figures and the page of one run, or the comparison of several runs or a grid."""
-    from equable.benchmark.grid_folder import run_folders
+    from equable.benchmark.run_folder import run_folders
     from equable.reports.distinct_names import require_once
     from equable.reports.report import require_own_folder
 
@@ -276,8 +270,7 @@ def _summaries(result: RunResult) -> dict[str, Any]:
         return {}
     if result.runs == (result.folder,):
         return _summary(result.folder.path)
-    scored = [folder.path for folder in result.runs if any(folder.scores.glob("*.json"))]
-    return {"runs": {path.name: _summary(path) for path in scored}}
+    return {"runs": {path.name: _summary(path) for path in result.scored}}
 
 
 def _summary(run: Path) -> dict[str, Any]:

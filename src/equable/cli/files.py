@@ -1,4 +1,4 @@
-"""Commands on files of outputs: calibrate, apply, evaluate."""
+"""Commands on files: calibrate, apply, evaluate, monitor."""
 
 from __future__ import annotations
 
@@ -67,6 +67,12 @@ def calibrate(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, a setting of the method; may be repeated.")
     ] = None,
+    decisions: Annotated[
+        bool,
+        typer.Option(
+            "--decisions", help="Also store cross-fitted posteriors, for apply --sets and --max-error."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Fit a calibrator on a file of outputs with labels and save it.
@@ -78,8 +84,8 @@ def calibrate(
 
     _check_target(out, "-o", outputs, current)
     with _warnings_to_stderr() as messages:
-        fit = fit_file(make_calibrator(method, set_ or ()), outputs, current)
-        fit.calibrator.save(out)
+        fit = fit_file(make_calibrator(method, set_ or ()), outputs, current, decisions)
+        (fit.calibrator if fit.shared is None else fit.shared).save(out)
     learnt = learnt_numbers(fit.calibrator)
     facts = {"rows": fit.n_rows, "classes": fit.n_classes, "current_rows": fit.current_rows}
     settings = fit.calibrator.get_params()
@@ -104,7 +110,7 @@ def calibrate(
 
 @app.command(
     epilog="Examples: equable apply cal.safetensors today.npz -o probabilities.npz · "
-    "equable apply cal.safetensors today.npz --groups 32 -o probabilities.npz"
+    "equable apply cal.safetensors today.npz --groups 32 --sets 0.9 --max-error 0.05 -o probabilities.npz"
 )
 def apply(
     calibrator: Annotated[
@@ -114,11 +120,24 @@ def apply(
     outputs: Outputs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where the probabilities go, an npz file.")],
     groups: Groups = None,
+    sets: Annotated[
+        float | None,
+        typer.Option("--sets", metavar="LEVEL", help="Add prediction sets of this level, such as 0.9."),
+    ] = None,
+    guarantee: Annotated[
+        str, typer.Option("--guarantee", help="What the level of --sets holds on: task or batch.")
+    ] = "task",
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            "--max-error", metavar="SHARE", help="Add which rows to accept with at most this share of errors."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write the calibrated probabilities of a file of outputs, in the same order. Labels are not needed."""
     from equable.calibrators import load
-    from equable.deploy.apply_file import apply_calibrator, group_rows, warn_of_one_batch
+    from equable.deploy.apply_file import apply_calibrator, decide, group_rows, warn_of_one_batch
     from equable.deploy.fit_file import file_in_errors, load_outputs, refuse_swapped
 
     _check_target(out, "-o", outputs, calibrator)
@@ -131,19 +150,29 @@ def apply(
         applied = apply_calibrator(fitted, rows, grouping)
         if groups is None:
             warn_of_one_batch(fitted, grouping)
-    applied.save(out)
+        decided = decide(calibrator, rows, grouping, sets, guarantee, max_error)
+    applied.save(out, decided.arrays)
     found = applied.temperature
     ends = None if found is None else [float(found.min()), float(found.max())]
     if json:
         batches = {"groups": grouping.how, "batches": len(grouping.sizes)}
         print_json(
-            {"probabilities": out, "rows": len(rows), **batches, "temperature": ends, "warnings": messages}
+            {
+                "probabilities": out,
+                "rows": len(rows),
+                **batches,
+                "temperature": ends,
+                **decided.shares,
+                "warnings": messages,
+            }
         )
         return
     typer.echo(f"{len(rows):,} rows. {grouping}")
     typer.echo(
         f"Temperatures: {ends[0]:.3g} to {ends[1]:.3g}" if ends else f"{fitted} has no single temperature"
     )
+    for name, value in decided.shares.items():
+        typer.echo(f"{name.replace('_', ' ').capitalize()}: {value:.4g}")
     typer.echo(f"Saved: {out}")
 
 
@@ -195,6 +224,42 @@ def evaluate(
         _print_results(found.results)
         if html is not None:
             typer.echo(f"Open the page: {html}")
+
+
+@app.command(epilog="Example: equable monitor log.jsonl --html page.html")
+def monitor(
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG.jsonl", help="The log of a Monitor.", exists=True, dir_okay=False)
+    ],
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="PAGE.html", help="Write a self-contained page.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the last status of a monitor's log, and draw the whole of it."""
+    from dataclasses import asdict
+
+    from equable.reports.monitor_page import monitor_page, read_log
+
+    if html is not None:
+        _check_target(html, "--html", log)
+    found = read_log(log)
+    if html is not None:
+        from equable.files import write_text
+
+        write_text(html, monitor_page(found))
+    last = asdict(found.lines[-1])
+    first = None if found.first_alarm is None else found.first_alarm.rows
+    facts = {"updates": len(found.lines), "damaged_lines": found.damaged, "first_alarm_row": first}
+    if json:
+        print_json({"log": log, **last, **facts, "page": html})
+        return
+    for name, value in {**last, **facts}.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else "–" if value is None else value
+        shown = ", ".join(f"{share:.3f}" for share in shown) if name == "mix" and shown != "–" else shown
+        typer.echo(f"{name.replace('_', ' ')}: {shown}")
+    if html is not None:
+        typer.echo(f"Open the page: {html}")
 
 
 def _print_results(results: Any) -> None:

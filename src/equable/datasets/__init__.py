@@ -1,6 +1,6 @@
-"""Image datasets by name or path: the paper's five, the embedded digits, and one's own images."""
+"""Datasets by name or path: the paper's five, the embedded digits, one's own images and vectors."""
 
-from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, ImageDataset
+from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, Dataset, ImageDataset, VectorDataset
 from equable.datasets.download import RemoteFile
 from equable.datasets.inspect import DatasetReport, DatasetRow, check, paper_table
 from equable.datasets.load import digest_of, fetch, load_dataset, resolve
@@ -8,6 +8,7 @@ from equable.datasets.registry import DATASETS, Source
 
 __all__ = [
     "DATASETS",
+    "Dataset",
     "DatasetReport",
     "DatasetRow",
     "ImageDataset",
@@ -17,6 +18,7 @@ __all__ = [
     "TEST",
     "TRAIN",
     "VALIDATION",
+    "VectorDataset",
     "check",
     "digest_of",
     "fetch",

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from equable.datasets.base import ImageDataset
+from equable.datasets.base import Dataset, VectorDataset
 from equable.datasets.load import PathLike, is_cached, load_dataset, resolve
 from equable.datasets.registry import DATASETS, Source
 from equable.datasets.tinyimagenet import is_tinyimagenet
 from equable.errors import EquableError, MissingExtraError
 from equable.scenarios.tasks import incomplete_classes
 
-FEW_IMAGES = 10
+FEW_ROWS = 10
 _SHOWN = 10
 
 
@@ -44,7 +44,7 @@ class DatasetReport:
 
     name: str
     format: str
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, ...]  # (height, width, channels), or (length,) of vectors
     class_names: tuple[str, ...]
     counts: dict[str, tuple[int, ...]]
     problems: tuple[str, ...]
@@ -57,11 +57,12 @@ class DatasetReport:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.format}"]
+        kind = "vectors" if len(self.image_shape) == 1 else "images"
         if self.image_shape:
-            lines.append(f"images {'×'.join(map(str, self.image_shape))}, {len(self.class_names)} classes")
+            lines.append(f"{kind} {'×'.join(map(str, self.image_shape))}, {len(self.class_names)} classes")
         for split, row in self.counts.items():
             by_class = ", ".join(f"{name} {count}" for name, count in zip(self.class_names, row, strict=True))
-            lines.append(f"{split}: {sum(row)} images ({by_class})")
+            lines.append(f"{split}: {sum(row)} {kind} ({by_class})")
         lines += [f"problem: {text}" for text in self.problems[:_SHOWN]]
         if len(self.problems) > _SHOWN:
             lines.append(f"and {len(self.problems) - _SHOWN} more problems")
@@ -91,7 +92,7 @@ def _row(source: Source, data_dir: PathLike | None) -> DatasetRow:
 def check(
     name_or_path: PathLike | Source, *, data_dir: PathLike | None = None, image_size: int | None = None
 ) -> DatasetReport:
-    """Read a dataset without downloading it, count its images and collect its problems.
+    """Read a dataset without downloading it, count its rows and collect its problems.
 
     A class that `make_scenario` cannot give a train, a validation and a test row makes the data unusable.
 
@@ -111,7 +112,9 @@ def check(
     except (EquableError, OSError) as error:
         return DatasetReport(name, kind, (), (), {}, (str(error),), ())
     counts = {split: tuple(int(n) for n in row) for split, row in dataset.counts().items()}
-    shape = tuple(int(length) for length in dataset.images.shape[1:])
+    shape = tuple(int(length) for length in dataset.rows.shape[1:])
+    if isinstance(dataset, VectorDataset):
+        kind = "npz of vectors"
     return DatasetReport(
         name, kind, shape, dataset.class_names, counts, _problems(dataset), _warnings(dataset)
     )
@@ -125,7 +128,7 @@ def _format(found: Source | Path) -> str:
     return "folder of images by class" if found.is_dir() else "npz of the MedMNIST layout"
 
 
-def _problems(dataset: ImageDataset) -> tuple[str, ...]:
+def _problems(dataset: Dataset) -> tuple[str, ...]:
     """Classes that no scenario can split; a name that is not the class number comes first."""
     found = []
     for class_id, text in incomplete_classes(dataset.labels, dataset.split).items():
@@ -134,27 +137,33 @@ def _problems(dataset: ImageDataset) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _warnings(dataset: ImageDataset) -> tuple[str, ...]:
-    """Classes with few images in a split, and images that occur more than once."""
+def _warnings(dataset: Dataset) -> tuple[str, ...]:
+    """Classes with few rows in a split, and rows that occur more than once."""
     found = []
     for split, row in dataset.counts().items():
-        few = [f"{dataset.class_names[c]} ({row[c]})" for c in np.flatnonzero(row < FEW_IMAGES)]
+        few = [f"{dataset.class_names[c]} ({row[c]})" for c in np.flatnonzero(row < FEW_ROWS)]
         if few:
-            found.append(f"{split}: fewer than {FEW_IMAGES} images of {', '.join(few)}")
+            found.append(f"{split}: fewer than {FEW_ROWS} {dataset.KIND} of {', '.join(few)}")
     shared, contradictory = _repeated(dataset)
     if shared:
-        found.append(f"{shared} distinct images occur in more than one split: test results will be too good")
+        found.append(
+            f"{shared} distinct {dataset.KIND} occur in more than one split: test results will be too good"
+        )
+    if isinstance(dataset, VectorDataset):
+        constant = int((dataset.vectors == dataset.vectors[:1]).all(axis=0).sum())
+        if constant:
+            found.append(f"{constant} of {dataset.vectors.shape[1]} columns are constant: they say nothing")
     if contradictory:
-        found.append(f"{contradictory} distinct images carry more than one label")
+        found.append(f"{contradictory} distinct {dataset.KIND} carry more than one label")
     return tuple(found)
 
 
-def _repeated(dataset: ImageDataset) -> tuple[int, int]:
-    """The numbers of distinct images that occur in several splits, and with several labels."""
+def _repeated(dataset: Dataset) -> tuple[int, int]:
+    """The numbers of distinct rows that occur in several splits, and with several labels."""
     splits: dict[bytes, set[int]] = {}
     labels: dict[bytes, set[int]] = {}
-    for image, split, label in zip(dataset.images, dataset.split, dataset.labels, strict=True):
-        key = hashlib.blake2b(image.tobytes(), digest_size=16).digest()
+    for row, split, label in zip(dataset.rows, dataset.split, dataset.labels, strict=True):
+        key = hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         splits.setdefault(key, set()).add(int(split))
         labels.setdefault(key, set()).add(int(label))
     return sum(len(s) > 1 for s in splits.values()), sum(len(s) > 1 for s in labels.values())

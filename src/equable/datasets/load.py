@@ -1,4 +1,4 @@
-"""From a name or a path to an ImageDataset."""
+"""From a name or a path to a dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from equable.datasets.base import ImageDataset
+from equable.datasets.base import Dataset, ImageDataset
 from equable.datasets.download import cache_folder, fetch_file, md5_of
 from equable.datasets.folder import load_folder
 from equable.datasets.images import resize
@@ -29,13 +29,13 @@ def load_dataset(
     data_dir: PathLike | None = None,
     download: bool = True,
     image_size: int | None = None,
-) -> ImageDataset:
-    """Load a known dataset by name, or the user's own images by path.
+) -> Dataset:
+    """Load a known dataset by name, or the user's own images or vectors by path.
 
     Parameters
     ----------
     name_or_path : str, path or Source
-        A name of `DATASETS`; an npz file of the MedMNIST layout; a folder of images by class;
+        A name of `DATASETS`; an npz file of images (MedMNIST layout) or vectors; a folder of images by class;
         TinyImageNet as a folder or a zip; or a `Source`. A name is preferred to a file of that name:
         write ``./digits`` for the file.
     data_dir : path, optional
@@ -54,6 +54,7 @@ def load_dataset(
     if image_size is not None and image_size < 1:
         raise InputError(f"image_size must be at least 1; got {image_size}")
     found = resolve(name_or_path)
+    dataset: Dataset
     with _named(found):
         if isinstance(found, Source):
             if isinstance(name_or_path, (str, os.PathLike)) and found.name != name_or_path:
@@ -65,8 +66,10 @@ def load_dataset(
             dataset = load_folder(found, image_size)
         else:
             dataset = load_npz(found)
-    if image_size in (None, dataset.image_size):
+    if image_size is None or (isinstance(dataset, ImageDataset) and dataset.image_size == image_size):
         return dataset
+    if not isinstance(dataset, ImageDataset):
+        raise InputError(f"image_size must be left out for vectors; got {image_size}")
     return replace(dataset, images=resize(dataset.images, image_size))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from equable.datasets.base import ImageDataset
+from equable.datasets.base import Dataset
 from equable.datasets.npz import load_npz
 
 BLOOD_CLASSES = (
@@ -20,11 +20,11 @@ BLOOD_CLASSES = (
 DERMA_CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 
 
-def load_bloodmnist(path: Path) -> ImageDataset:
+def load_bloodmnist(path: Path) -> Dataset:
     """Blood cells under the microscope: 8 classes, 11959 / 1712 / 3421 images."""
     return load_npz(path, path.stem, BLOOD_CLASSES)
 
 
-def load_dermamnist(path: Path) -> ImageDataset:
+def load_dermamnist(path: Path) -> Dataset:
     """Dermoscopic images of skin lesions: 7 classes, 7007 / 1003 / 2005 images."""
     return load_npz(path, path.stem, DERMA_CLASSES)

@@ -1,4 +1,4 @@
-"""An npz file of the MedMNIST layout: ``{train,val,test}_{images,labels}``."""
+"""An npz file of ``{train,val,test}_{images,labels}`` (MedMNIST layout) or ``…_{features,labels}``."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ from pathlib import Path
 import numpy as np
 
 from equable.arrays import as_integers
-from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, ImageDataset
+from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, Dataset, ImageDataset, VectorDataset
 from equable.errors import DataError
 from equable.files import read_npz
 
+#: Array of vectors that belong to no known class.
+UNKNOWN = "oos_test_features"
+_DIMENSIONS = {"images": 4, "features": 2}
 _SPLITS = {"train": TRAIN, "val": VALIDATION, "test": TEST}
 
 
-def load_npz(path: Path, name: str | None = None, class_names: tuple[str, ...] | None = None) -> ImageDataset:
-    """Read images (N, H, H) or (N, H, H, C) uint8 and labels (N, 1) or (N,).
+def load_npz(path: Path, name: str | None = None, class_names: tuple[str, ...] | None = None) -> Dataset:
+    """Read images (N, H, H) or (N, H, H, C) uint8, or vectors (N, D), with labels (N, 1) or (N,).
 
-    Given splits are kept. Without ``val_*``, the scenario takes validation images from the training
+    Given splits are kept. Without ``val_*``, the scenario takes validation rows from the training
     ones; with ``train_*`` alone, it makes all three splits. Default names of the classes are their numbers.
+    ``oos_test_features`` are vectors of no known class.
     """
     arrays = read_npz(path, "np.savez('mine.npz', train_images=…, train_labels=…)")
-    present = [part for part in _SPLITS if f"{part}_images" in arrays or f"{part}_labels" in arrays]
+    kind = "features" if "train_features" in arrays else "images"
+    present = [part for part in _SPLITS if f"{part}_{kind}" in arrays or f"{part}_labels" in arrays]
     if present not in (["train", "val", "test"], ["train", "test"], ["train"]):
         raise DataError(
-            f"{path} must hold train_images and train_labels, with test_* and val_* (val may be missing, or "
-            f"both); it holds {', '.join(sorted(arrays)) or 'nothing'}"
+            f"{path} must hold train_images or train_features, and train_labels, with test_* and val_* (val "
+            f"may be missing, or both); it holds {', '.join(sorted(arrays)) or 'nothing'}"
         )
-    parts = [_part(arrays, part, path) for part in present]
-    if len({images.shape[1:] for images, _ in parts}) > 1:
+    parts = [_part(arrays, part, kind, path) for part in present]
+    if len({rows.shape[1:] for rows, _ in parts}) > 1:
         raise DataError(
-            f"{path}: all splits must have images of one shape; got {[i.shape[1:] for i, _ in parts]}"
+            f"{path}: all splits must have {kind} of one shape; got {[rows.shape[1:] for rows, _ in parts]}"
         )
     labels = np.concatenate([labels for _, labels in parts])
     codes = [NOT_GIVEN] if present == ["train"] else [_SPLITS[part] for part in present]
     split = np.repeat(np.array(codes, dtype=np.int8), [len(labels) for _, labels in parts])
-    images = np.concatenate([images for images, _ in parts])
-    return ImageDataset(name or path.stem, images, labels, split, class_names or _numbers(labels, path))
+    rows = np.concatenate([rows for rows, _ in parts])
+    given = (name or path.stem, rows, labels, split, class_names or _numbers(labels, path))
+    return VectorDataset(*given, arrays.get(UNKNOWN)) if kind == "features" else ImageDataset(*given)
 
 
 def _numbers(labels: np.ndarray, path: Path) -> tuple[str, ...]:
@@ -50,20 +56,20 @@ def _numbers(labels: np.ndarray, path: Path) -> tuple[str, ...]:
     return tuple(str(number) for number in range(highest + 1))
 
 
-def _part(arrays: dict[str, np.ndarray], part: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, H, W, C) and labels (N,) of one split."""
-    for key in (f"{part}_images", f"{part}_labels"):
+def _part(arrays: dict[str, np.ndarray], part: str, kind: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Images (N, H, W, C) or vectors (N, D), and labels (N,), of one split."""
+    for key in (f"{part}_{kind}", f"{part}_labels"):
         if key not in arrays:
             raise DataError(f"{path} must hold {key}; it holds {', '.join(sorted(arrays))}")
-    images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
-    if images.ndim == 3:
-        images = images[..., np.newaxis]  # grey
-    if images.ndim != 4:
-        raise DataError(
-            f"{path}: {part}_images must have shape (N, H, H) or (N, H, H, 3); got {images.shape}"
-        )
+    rows = arrays[f"{part}_{kind}"]
+    labels = arrays[f"{part}_labels"]
+    if kind == "images" and rows.ndim == 3:
+        rows = rows[..., np.newaxis]  # grey
+    if rows.ndim != _DIMENSIONS[kind]:
+        shape = "(N, D)" if kind == "features" else "(N, H, H) or (N, H, H, 3)"
+        raise DataError(f"{path}: {part}_{kind} must have shape {shape}; got {rows.shape}")
     if labels.ndim == 2 and labels.shape[1] > 1:
         raise DataError(
             f"{path}: {part}_labels must name one class a row; got {labels.shape[1]} columns (multi-label)"
         )
-    return images, as_integers(labels, f"{path}: {part}_labels", len(images))
+    return rows, as_integers(labels, f"{path}: {part}_labels", len(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from equable.datasets.base import ImageDataset
+from equable.datasets.base import Dataset
 from equable.datasets.cifar import load_cifar10, load_cifar100
 from equable.datasets.digits import load_digits
 from equable.datasets.download import RemoteFile
@@ -28,7 +28,7 @@ class Source:
     classes, samples, tasks, image_size : int
         The paper's statistics; for data that is not in the paper, the same of this package.
     counts : mapping of split to tuple of int
-        Images of each class in every official split, as in `ImageDataset.counts`.
+        Images of each class in every official split, as in `Dataset.counts`.
     paper_name : str
         The name in the paper's tables; empty if the paper does not use it.
     origin, licence, notes : str
@@ -36,7 +36,7 @@ class Source:
     """
 
     name: str
-    load: Callable[..., ImageDataset]
+    load: Callable[..., Dataset]
     files: tuple[RemoteFile, ...]
     classes: int
     samples: int

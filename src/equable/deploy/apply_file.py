@@ -1,19 +1,21 @@
 """Apply a saved calibrator to a file of outputs.
 
 ``probabilities.npz`` holds, besides a scalar ``schema``, the arrays ``probabilities`` (N, K) in the rows'
-own order, ``temperature`` (N,) where the method has one, ``groups`` (N,), the batch of each row, and the
-text ``grouping``, how batches were formed.
+own order, ``temperature`` (N,) where the method has one, ``groups`` (N,), the batch of each row, the text
+``grouping``, how batches were formed, and where asked for the boolean ``sets`` (N, K) and ``accepted`` (N,).
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators import DATS, Calibrator
+from equable.decisions import CrossFit, PredictionSets, Referral
 from equable.deploy.fit_file import PathLike
 from equable.errors import EquableWarning, InputError
 from equable.files import write_npz
@@ -97,15 +99,55 @@ class Applied:
     temperature: FloatArray | None
     grouping: Grouping
 
-    def save(self, path: PathLike) -> None:
-        """Write ``probabilities.npz``, atomically."""
+    def save(self, path: PathLike, more: Mapping[str, np.ndarray] | None = None) -> None:
+        """Write ``probabilities.npz`` with `more` arrays, atomically."""
         arrays = {
             "schema": np.array(SCHEMA),
             "probabilities": self.probabilities,
             "groups": self.grouping.groups,
             "grouping": np.array(self.grouping.how),
+            **(more or {}),
         }
         write_npz(path, arrays if self.temperature is None else arrays | {"temperature": self.temperature})
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """Sets and accepted rows, as far as they were asked for."""
+
+    arrays: Mapping[str, np.ndarray]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Mean size of the sets, share of rows accepted."""
+        found = {}
+        if "sets" in self.arrays:
+            found["mean_set_size"] = float(self.arrays["sets"].sum(axis=1).mean())
+        if "accepted" in self.arrays:
+            found["accepted_share"] = float(self.arrays["accepted"].mean())
+        return found
+
+
+def decide(
+    path: PathLike,
+    outputs: Outputs,
+    grouping: Grouping,
+    level: float | None,
+    guarantee: str,
+    max_error: float | None,
+) -> Decided:
+    """Prediction sets at `level` and rows accepted at `max_error`, by a file with cross-fitted posteriors."""
+    if level is None and max_error is None:
+        return Decided({})
+    shared = CrossFit.load(path)
+    rows = {"features": outputs.features, "groups": grouping.groups}
+    arrays = {}
+    if level is not None:
+        sets = PredictionSets.from_cross_fit(shared, level, guarantee)  # type: ignore[arg-type]
+        arrays["sets"] = sets.predict_set(outputs.logits, **rows)
+    if max_error is not None:
+        arrays["accepted"] = Referral.from_cross_fit(shared, max_error).accept(outputs.logits, **rows)
+    return Decided(arrays)
 
 
 def apply_calibrator(calibrator: Calibrator, outputs: Outputs, grouping: Grouping) -> Applied:

@@ -12,6 +12,7 @@ import numpy as np
 from equable.arrays import refuse_probabilities
 from equable.benchmark.layers import parse_value
 from equable.calibrators import CALIBRATORS, Calibrator
+from equable.decisions import CrossFit, cross_fit
 from equable.errors import ConfigError, FileFormatError, InputError
 from equable.outputs import Outputs
 
@@ -89,12 +90,24 @@ class Fit:
     n_rows: int
     n_classes: int
     current_rows: int | None  # of the current task's own validation file, where one was given
+    shared: CrossFit | None = None  # the same calibrator with cross-fitted posteriors, where asked for
 
 
-def fit_file(calibrator: Calibrator, path: PathLike, current: PathLike | None = None) -> Fit:
-    """Fit on a file of outputs; `current` is the current task's whole validation set, of the same model."""
+def fit_file(
+    calibrator: Calibrator, path: PathLike, current: PathLike | None = None, decisions: bool = False
+) -> Fit:
+    """Fit on a file of outputs; `current` is the current task's whole validation set, of the same model.
+
+    `decisions` cross-fits as well; folds have no use for `current`, so that it is refused there.
+    """
     rows = load_outputs(path, "labels")
     recent = None if current is None else _current_rows(calibrator, rows, path, current)
+    if decisions:
+        if recent is not None:
+            raise InputError("--decisions must go without --current: folds are fitted on OUTPUTS.npz alone")
+        with file_in_errors(path):
+            shared = cross_fit(calibrator, rows.logits, rows.labels, features=rows.features, tasks=rows.tasks)
+        return Fit(shared.calibrator, len(rows), rows.n_classes, None, shared)
     with file_in_errors(path):
         calibrator.fit(
             rows.logits,

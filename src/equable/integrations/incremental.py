@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader
 from equable.arrays import IntArray, as_array, as_integers
 from equable.calibrators import Calibrator
 from equable.calibrators.row_blocks import softmax
+from equable.calibrators.validation import require_number
 from equable.errors import InputError, NotFittedError
 from equable.integrations.torch import collect
 from equable.metrics import TaskComparison, compare_tasks
@@ -85,8 +87,10 @@ class IncrementalCalibration:
     ) -> None:
         if not isinstance(calibrator, Calibrator):
             raise InputError(f"calibrator must be an equable calibrator; got {type(calibrator).__name__}")
-        require_percent(percent)
-        self.calibrator, self.percent, self.seed = calibrator, percent, seed
+        require_number("percent", percent, 0, 100, open_low=True)
+        self.calibrator = calibrator
+        self.percent = percent
+        self.seed = seed
         self.features: nn.Module | str | Literal[False] | None = (
             features if calibrator.needs_features else False
         )
@@ -144,7 +148,7 @@ class IncrementalCalibration:
         """Outputs of the model for a dataset, or these rows of it; model and generator are not changed."""
         with _same_generator():
             outputs = collect(model, _batches(dataset, rows), self.features)
-        return outputs if task is None else _with(outputs, tasks=np.full(len(outputs), task))
+        return outputs if task is None else replace(outputs, tasks=np.full(len(outputs), task))
 
     def restrict(self, outputs: Outputs) -> Outputs:
         """Rows of classes seen so far, in the calibrator's columns: what its `predict_proba` takes.
@@ -157,7 +161,7 @@ class IncrementalCalibration:
         seen = outputs[np.isin(outputs.labels, self.classes)]
         assert seen.labels is not None
         tasks = np.array([self.task_of_class[label] for label in seen.labels.tolist()])
-        return _restricted(_with(seen, tasks=tasks), self.classes)
+        return _restricted(replace(seen, tasks=tasks), self.classes)
 
     def evaluate(self, model: nn.Module, tests: Iterable[Any]) -> TaskComparison:
         """`compare` on test sets, such as those of the tasks; each is one batch."""
@@ -206,12 +210,6 @@ class IncrementalCalibration:
         return compare_tasks(rows.labels, rows.tasks, softmax(rows.logits), calibrated, n_bins=n_bins)
 
 
-def require_percent(percent: Any) -> None:
-    """Raise unless `percent` is a number in (0, 100]."""
-    if not isinstance(percent, int | float | np.number) or not 0 < percent <= 100:
-        raise InputError(f"percent must be in (0, 100]; got {percent!r}")
-
-
 def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> IntArray:
     """Positions of a random `percent` of each class's rows, at least one of each, ascending.
 
@@ -222,7 +220,7 @@ def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> I
     >>> [[0, 0, 0, 0, 5, 5, 7][row] for row in rows]
     [0, 0, 5, 7]
     """
-    require_percent(percent)
+    require_number("percent", percent, 0, 100, open_low=True)
     rng = np.random.default_rng(seed)
     known = np.asarray(labels)
     if not len(known):
@@ -262,11 +260,7 @@ def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:
 def _restricted(outputs: Outputs, columns: list[int]) -> Outputs:
     """The logits of these classes, and labels as positions among them."""
     labels = None if outputs.labels is None else np.searchsorted(columns, outputs.labels)
-    return Outputs(outputs.logits[:, columns], labels, outputs.features, outputs.tasks, outputs.groups)
-
-
-def _with(outputs: Outputs, *, tasks: IntArray) -> Outputs:
-    return Outputs(outputs.logits, outputs.labels, outputs.features, tasks, outputs.groups)
+    return replace(outputs, logits=outputs.logits[:, columns], labels=labels)
 
 
 def _joined(parts: list[Outputs]) -> Outputs:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from equable.arrays import BoolArray, FloatArray, IntArray
+from equable.arrays import BoolArray, FloatArray, IntArray, as_count
 from equable.errors import InputError
 from equable.metrics.top_label import checked_pair, top_label
 
@@ -32,7 +32,7 @@ class BinSums:
 
 def bin_sums(confidence: np.ndarray, hit: BoolArray, n_bins: int, strategy: Strategy) -> BinSums:
     """The sums that every binned metric is computed from; (bin, hit) is one index, 2 · bin + hit."""
-    n_bins = require_count(n_bins, "n_bins")
+    n_bins = as_count(n_bins, "n_bins")
     place = (2 * bin_index(confidence, n_bins, strategy) + hit).astype(np.intp, copy=False)
     count = np.bincount(place, minlength=2 * n_bins).reshape(n_bins, 2)
     sums = np.bincount(place, weights=confidence, minlength=2 * n_bins).reshape(n_bins, 2)
@@ -49,7 +49,7 @@ def bin_index(
     confidence: np.ndarray, n_bins: int, strategy: Strategy = "uniform"
 ) -> NDArray[np.integer[Any]]:
     """Bin of each row, 0 … n_bins − 1."""
-    n_bins = require_count(n_bins, "n_bins")
+    n_bins = as_count(n_bins, "n_bins")
     if strategy == "uniform":
         return _uniform_index(confidence, n_bins)
     if strategy == "quantile":
@@ -64,13 +64,6 @@ def bin_edges(n_bins: int, dtype: np.dtype[np.generic] | type = np.float64) -> F
     `linspace` computes k · (1 / n_bins), which misses some edges even in float64.
     """
     return (np.arange(n_bins + 1) / n_bins).astype(dtype).astype(np.float64)
-
-
-def require_count(value: object, name: str, least: int = 1) -> int:
-    """`value` as a Python int, which does not overflow; an error unless it is whole and ≥ `least`."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name} must be a whole number ≥ {least}; got {value!r}")
-    return int(value)
 
 
 def _uniform_index(confidence: np.ndarray, n_bins: int) -> NDArray[np.integer[Any]]:

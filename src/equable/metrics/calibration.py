@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from equable.arrays import FloatArray, as_generator, as_probabilities, row_blocks
-from equable.metrics.bins import BinSums, Strategy, bin_index, bin_sums, require_count, top_label_sums
+from equable.arrays import FloatArray, as_count, as_generator, as_probabilities, row_blocks
+from equable.metrics.bins import BinSums, Strategy, bin_index, bin_sums, top_label_sums
 from equable.metrics.top_label import checked_pair
 
 # From this many rows on, the number of hits of a bin is treated as Gaussian.
@@ -97,7 +97,7 @@ def noise_floor(y_prob: Any, *, n_bins: int = 10, n_resamples: int = 200, random
     >>> round(noise_floor(np.column_stack([confidence, 1 - confidence])), 3)
     0.022
     """
-    require_count(n_resamples, "n_resamples")
+    as_count(n_resamples, "n_resamples")
     confidence = as_probabilities(y_prob).max(axis=1)
     index = bin_index(confidence, n_bins)
     rng = as_generator(random_state)

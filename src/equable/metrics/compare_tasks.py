@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray, as_generator, as_integers, as_probabilities
+from equable.arrays import FloatArray, IntArray, as_count, as_generator, as_integers, as_probabilities
 from equable.errors import InputError
-from equable.metrics.bins import require_count
 from equable.metrics.bootstrap import (
     LEAST_REPLICATES,
     BinnedRows,
@@ -158,8 +157,8 @@ def compare_tasks(
     >>> result.average_ece_before, result.average_ece, result.delta_last_ece, result.max_delta_ece
     (0.375, 0.125, -0.5, 0.0)
     """
-    require_count(n_bins, "n_bins")
-    require_count(n_bootstrap, "n_bootstrap", least=0)
+    as_count(n_bins, "n_bins")
+    as_count(n_bootstrap, "n_bootstrap", least=0)
     sides = _both_sides(y_true, before, after, n_bins)
     ids, task = np.unique(as_integers(tasks, "tasks", len(sides[0].nll)), return_inverse=True)
     members = [np.flatnonzero(task == t) for t in range(len(ids))]

@@ -30,7 +30,7 @@ def confidence_alt(run: Results) -> str:
     parts = []
     for method in dict.fromkeys(["uncalibrated", lead_method(run)]):
         confidence = 100 * run.listed(method, lambda s: s.confidence).mean(axis=0)
-        accuracy = [_in_percent(run.of_task(method, "accuracy", t)) for t in range(run.n_tasks)]
+        accuracy = [100 * value for value in run.task_means(method, "accuracy")]
         parts.append(f"{run.label(method)}: confidence {_list(confidence)} %, accuracy {_list(accuracy)} %")
     return f"Mean confidence and accuracy by task. {'; '.join(parts)}."
 
@@ -82,11 +82,9 @@ def arrivals_alt(run: Results, methods: Sequence[str]) -> str:
     """Average ECE of these methods in each arrival."""
     parts = []
     for method in methods:
-        found = {way: run.arrival_value(method, way) for way in run.arrivals_measured}
-        values = {way: percent(value.mean) for way, value in found.items() if value is not None}
+        found = run.arrival_means(method, run.arrivals_measured)
+        words = ", ".join(f"{arrival_name(way)} {percent(value)} %" for way, value in found.items())
         if run.ignores_batches(method):
-            words = f"{next(iter(values.values()))} % however rows arrive"
-        else:
-            words = ", ".join(f"{arrival_name(way)} {value} %" for way, value in values.items())
+            words = f"{percent(next(iter(found.values())))} % however rows arrive"
         parts.append(f"{run.label(method)}: {words}")
     return f"Average ECE by the way rows arrive. {'; '.join(parts)}."

@@ -61,7 +61,10 @@ def _assumption(results: Results) -> str:
     """What the recommended method assumes, and its numbers where that does not hold; "" without it."""
     if lead_method(results) != RECOMMENDED:
         return ""
-    return f"{ASSUMPTION.removesuffix('.')}{_shuffled_numbers(results)}."
+    accuracy = shuffled(results, "pooled_accuracy")
+    ece = shuffled(results, "pooled_ece")
+    where = f" ({arrival_name(SHUFFLED)}: accuracy {accuracy} %, ECE {ece} %, all rows pooled)"
+    return f"{ASSUMPTION.removesuffix('.')}{where if accuracy else ''}."
 
 
 def shuffled(results: Results, measure: str) -> str:
@@ -70,14 +73,6 @@ def shuffled(results: Results, measure: str) -> str:
     found = [results.arrival_value(side, SHUFFLED, measure) for side in sides]
     values = [percent(value.mean) for value in found if value is not None]
     return " → ".join(values) if len(values) == len(sides) else ""
-
-
-def _shuffled_numbers(results: Results) -> str:
-    accuracy = shuffled(results, "pooled_accuracy")
-    if not accuracy:
-        return ""
-    ece = shuffled(results, "pooled_ece")
-    return f" ({arrival_name(SHUFFLED)}: accuracy {accuracy} %, ECE {ece} %, all rows pooled)"
 
 
 def _best_keeping(results: Results, lead: str) -> str:
@@ -156,17 +151,16 @@ def _uncalibrated_headline(results: Results, ece: str) -> str:
         return f"No method lowers the {ece} of the uncalibrated network, {value} %."
     if not results.has_tasks:
         return f"The {ece} of the uncalibrated network is {value} %."
-    eces = {t: e.mean for t in range(results.n_tasks) if (e := results.of_task("uncalibrated", "ece", t))}
-    worst = max(eces, key=eces.__getitem__)
-    where = f"{results.task_name(worst).lower()} has the highest, {percent(eces[worst])} %"
+    eces = results.task_means("uncalibrated", "ece")
+    worst = results.task_name(eces.index(max(eces))).lower()
+    where = f"{worst} has the highest, {percent(max(eces))} %"
     return f"The {ece} of the uncalibrated network is {value} %; {where}."
 
 
 def _worst_task(results: Results, method: str, good: bool) -> str:
     """What happens to the worst task, beginning with a conjunction."""
     but = "but" if good else "and"
-    found = [results.of_task(method, "delta_ece", t) for t in range(results.n_tasks)]
-    deltas = [float("nan") if delta is None else delta.mean for delta in found]
+    deltas = results.task_means(method, "delta_ece")
     harmed = harmed_tasks(results, method)
     if harmed:
         most = max(harmed, key=lambda t: deltas[t])
@@ -251,7 +245,7 @@ def arrival_sentences(results: Results) -> list[str]:
         return []
     sentences = []
     for method in (*BY_BATCH, *results.own):
-        found = {way: v.mean for way in ways if (v := results.arrival_value(method, way)) is not None}
+        found = results.arrival_means(method, ways)
         if found and not results.ignores_batches(method):
             sentences.append(_arrival_sentence(results, method, found, reference.mean))
     if sentences:

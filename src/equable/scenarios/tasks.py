@@ -104,8 +104,9 @@ def make_scenario(
     split
         (N,) 0 train, 1 validation, 2 test, −1 not given; None means −1 everywhere.
     order
-        "random" (``numpy.random.RandomState(seed).shuffle``), "size" (by training count, largest
-        first, ties to the lower id, the same for every seed), or all class ids in the wanted order.
+        "random" (``numpy.random.RandomState(seed).shuffle``), "random_tasks" (tasks of consecutive class
+        ids, the tasks shuffled in the same way), "size" (by training count, largest first, ties to the
+        lower id, the same for every seed), or all class ids in the wanted order.
     tasks, sizes
         Either the number of tasks (equal sizes) or the number of classes of each.
     fractions
@@ -114,7 +115,7 @@ def make_scenario(
         Share of a class's training rows that becomes validation where a class has
         no validation row.
     seed
-        Decides the splits, and the order when it is "random".
+        Decides the splits, and the order when it is "random" or "random_tasks".
 
     Examples
     --------
@@ -133,9 +134,14 @@ def make_scenario(
     parts = _complete_split(ids, _check_split(split, len(ids)), fractions, validation_fraction, seed)
     for problem in _missing_parts(ids, parts).values():
         raise InputError(problem)
+    chosen = _task_sizes(n_classes, tasks, sizes)
+    if order == "random_tasks":
+        order, chosen = _shuffled_tasks(chosen, seed)
     arrival = _class_order(order, np.bincount(ids[parts == TRAIN], minlength=n_classes), seed)
     renamed = np.argsort(np.array(arrival))[ids]
-    ends = list(accumulate(_task_sizes(n_classes, tasks, sizes)))
+    if chosen[0] < 2:
+        raise InputError("the first task must have at least two classes to tell apart; got 1")
+    ends = list(accumulate(chosen))
     made = [
         _make_task(index, range(start, end), renamed, parts)
         for index, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
@@ -237,7 +243,9 @@ def _class_order(order: str | Sequence[int], train_counts: IntArray, seed: int) 
         elif order == "size":
             ids = np.argsort(-train_counts, kind="stable")
         else:
-            raise InputError(f"order must be 'random', 'size' or a list of class ids; got {order!r}")
+            raise InputError(
+                f"order must be 'random', 'random_tasks', 'size' or a list of class ids; got {order!r}"
+            )
         return tuple(ids.tolist())
     given = tuple(int(class_id) for class_id in order)
     if sorted(given) != list(range(n_classes)):
@@ -256,9 +264,16 @@ def _task_sizes(n_classes: int, tasks: int | None, sizes: Sequence[int] | None) 
         chosen = [int(size) for size in sizes or ()]
     if sum(chosen) != n_classes or min(chosen) < 1:
         raise InputError(f"sizes must be ≥ 1 and sum to the {n_classes} classes; got {chosen}")
-    if chosen[0] < 2:
-        raise InputError("the first task must have at least two classes to tell apart; got 1")
     return chosen
+
+
+def _shuffled_tasks(sizes: list[int], seed: int) -> tuple[list[int], list[int]]:
+    """Class ids and task sizes when tasks of consecutive ids arrive in an order drawn from `seed`."""
+    blocks = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    arrival = np.arange(len(blocks))
+    np.random.RandomState(seed).shuffle(arrival)
+    shuffled = [blocks[task] for task in arrival]
+    return np.concatenate(shuffled).tolist(), [len(block) for block in shuffled]
 
 
 def _hash(order: tuple[int, ...], tasks: tuple[Task, ...]) -> str:

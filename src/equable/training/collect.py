@@ -13,8 +13,8 @@ from equable.arrays import IntArray
 from equable.outputs import Outputs
 from equable.scenarios.memories import CalibrationBuffer, ValidationSet
 from equable.scenarios.tasks import Scenario
-from equable.training.images import Images
 from equable.training.networks import logits_and_features
+from equable.training.vectors import Inputs
 
 BATCH = 256
 
@@ -24,7 +24,7 @@ Timed = dict[str, float]
 
 
 def forward_rows(
-    network: nn.Module, images: Images, rows: IntArray, n_seen: int
+    network: nn.Module, images: Inputs, rows: IntArray, n_seen: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """float32 logits (n, n_seen) and features (n, D) of these rows, without augmentation."""
     batches = torch.split(torch.from_numpy(rows), BATCH)
@@ -41,7 +41,7 @@ def forward(network: nn.Module, batches: Iterable[Tensor], n_seen: int) -> tuple
 
 
 def collect(
-    network: nn.Module, images: Images, scenario: Scenario, rows: IntArray, n_seen: int
+    network: nn.Module, images: Inputs, scenario: Scenario, rows: IntArray, n_seen: int
 ) -> tuple[Outputs, Timed]:
     """Outputs of these rows with their labels and tasks, and the time of the forward pass."""
     start = time.perf_counter()
@@ -51,7 +51,7 @@ def collect(
 
 
 def collect_validation(
-    network: nn.Module, images: Images, scenario: Scenario, index: int, calibration_buffer: CalibrationBuffer
+    network: nn.Module, images: Inputs, scenario: Scenario, index: int, calibration_buffer: CalibrationBuffer
 ) -> tuple[ValidationSet, dict[str, Timed]]:
     """The whole validation sets of tasks 0 … `index`, and which rows the calibration buffer holds.
 
@@ -82,7 +82,7 @@ def collect_validation(
 
 
 def collect_tests(
-    network: nn.Module, images: Images, scenario: Scenario, index: int
+    network: nn.Module, images: Inputs, scenario: Scenario, index: int
 ) -> tuple[Outputs, dict[str, Timed]]:
     """The test sets of tasks 0 … `index`, and the time for each task."""
     pieces = []

@@ -1,4 +1,4 @@
-"""Convolutional networks that return logits and penultimate features.
+"""Networks of images and of vectors that return logits and penultimate features.
 
 An own network is a ``torch.nn.Module`` with a method ``features(x) -> (N, D)`` and either a module ``head``
 that maps features to the logits of *all* classes, in which case nothing else is called, or a ``forward(x)``
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from equable.errors import ConfigError, InputError
 from equable.training.settings import NETWORK_TABLE
 
-# (number of classes, image shape (height, width, channels)) → network
-NetworkFactory = Callable[[int, tuple[int, int, int]], nn.Module]
+# (number of classes, shape of a row: image (height, width, channels) or vector (length,)) → network
+NetworkFactory = Callable[[int, Any], nn.Module]
 
 
 class BasicBlock(nn.Module):
@@ -116,6 +116,49 @@ class ResNet32(_ResNet):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
+class Linear(nn.Module):
+    """z = W x + b; the features are the standardised vectors x themselves.
+
+    Examples
+    --------
+    >>> from equable.training.networks import Linear
+    >>> sum(p.numel() for p in Linear(150, (384,)).parameters())
+    57750
+    """
+
+    def __init__(self, n_classes: int, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.head = nn.Linear(shape[0], n_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """(N, D) → the same."""
+        return x
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, D) → logits (N, K) and features."""
+        features = self.features(x)
+        return self.head(features), features
+
+
+class MLP(Linear):
+    """z = W h + b with h = relu(V x + c); the features are the activations h of the hidden layer.
+
+    Examples
+    --------
+    >>> from equable.training.networks import MLP
+    >>> sum(p.numel() for p in MLP(150, (384,), hidden=128).parameters())
+    68630
+    """
+
+    def __init__(self, n_classes: int, shape: Sequence[int], hidden: int = 128) -> None:
+        super().__init__(n_classes, (hidden,))
+        self.hidden = nn.Linear(shape[0], hidden)
+
+    def features(self, x: Tensor) -> Tensor:
+        """(N, D) → activations (N, hidden)."""
+        return F.relu(self.hidden(x))
+
+
 #: Name in the settings → class.
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     name: globals()[row.class_name] for name, row in NETWORK_TABLE.items()
@@ -125,7 +168,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 def build_network(
     factory: NetworkFactory,
     n_classes: int,
-    image_shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     *,
     seed: int,
     device: str = "cpu",
@@ -136,7 +179,7 @@ def build_network(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = factory(n_classes, image_shape)
+        network = factory(n_classes, shape)
     _require_contract(network)
     to: Any = network.to  # mypy knows no overload with both arguments
     return to(device=torch.device(device), memory_format=torch.channels_last)  # type: ignore[no-any-return]

@@ -26,13 +26,16 @@ class Network(NamedTuple):
     """A row of the table of networks."""
 
     class_name: str  # in equable.training.networks, and in tables
-    has_width: bool  # whether it has the setting nf
+    size: str = ""  # its size in the settings: "nf", "hidden", or none
+    data: str = "images"  # or "vectors"
 
 
 #: A network is a class of `equable.training.networks` and a row of this table.
 NETWORK_TABLE = {
-    "slim_resnet18": Network("SlimResNet18", has_width=True),
-    "resnet32": Network("ResNet32", has_width=False),
+    "slim_resnet18": Network("SlimResNet18", size="nf"),
+    "resnet32": Network("ResNet32"),
+    "linear": Network("Linear", data="vectors"),
+    "mlp": Network("MLP", size="hidden", data="vectors"),
 }
 
 if TYPE_CHECKING:
@@ -73,10 +76,10 @@ class ReplaySettings(TrainingSettings):
     Parameters
     ----------
     learner
-        Name in `equable.training.learners.LEARNERS`: "er" is experience replay.
+        Name in `equable.training.learners.LEARNERS`: "er" is experience replay, "derpp" DER++.
     batch_size
         b; each step sees b rows of the current task and, from the second task on, b rows of
-        the replay memory.
+        the replay memory (DER++: twice b).
     learning_rate, momentum, weight_decay
         Of SGD, whose state is new for each task.
     max_epochs, patience
@@ -88,7 +91,7 @@ class ReplaySettings(TrainingSettings):
         After each epoch, replace batch norm's running statistics by their means over ten
         batches with the weights fixed.
     augmentation
-        "none", "flips" (both axes) or "flip_crop" (horizontal flip, padded random crop).
+        "none", "flips" (both axes) or "flip_crop" (horizontal flip, padded random crop); of images.
     memory_size
         `|M|`, rows of the replay memory.
     calibration_percent

@@ -39,11 +39,12 @@ from equable.training.checkpoint import (
     save_tensors,
     with_prefix,
 )
-from equable.training.images import Images
+from equable.training.exemplars import make_exemplars
 from equable.training.learners import load_learner
 from equable.training.networks import seen_logits
 from equable.training.settings import TrainingSettings
 from equable.training.sgd import SGD
+from equable.training.vectors import Inputs
 
 EVALUATION_BATCH = 256
 # Batches over which batch norm's statistics are averaged after each epoch.
@@ -91,12 +92,13 @@ class TaskTrainer:
     def __init__(
         self,
         network: nn.Module,
-        images: Images,
+        images: Inputs,
         scenario: Scenario,
         index: int,
         memory_rows: IntArray,
         settings: TrainingSettings,
         seed: int,
+        memory_logits: np.ndarray | None = None,
     ) -> None:
         self.network = network
         self.images = images
@@ -107,7 +109,8 @@ class TaskTrainer:
         self.labels = torch.from_numpy(scenario.labels)
         self.train_rows = torch.from_numpy(self.task.train)
         self.memory_rows = torch.from_numpy(memory_rows)
-        self.learner = load_learner(settings.learner)(network, images, self.memory_rows, settings)
+        memory = make_exemplars(memory_rows, scenario, memory_logits)
+        self.learner = load_learner(settings.learner)(network, images, memory, settings)
         self.progress = Progress()
         self.generator = torch.Generator().manual_seed(task_seed(seed, index))
         self.optimiser = SGD(
@@ -259,24 +262,26 @@ def task_seed(seed: int, index: int) -> int:
 
 def train_task(
     network: nn.Module,
-    images: Images,
+    images: Inputs,
     scenario: Scenario,
     index: int,
     memory_rows: IntArray,
     settings: TrainingSettings,
     *,
     seed: int,
+    memory_logits: np.ndarray | None = None,
     checkpoint: Path | None = None,
     stamp: str = "",
     progress: bool | None = None,
 ) -> Progress:
     """Train `network` in place on task `index` and leave it with the best epoch's weights, in eval mode.
 
+    `memory_logits` are the stored logits of the memory rows, for learners that use them.
     With a `checkpoint` path the state is written there after every epoch and read from there if the file
     exists; the same seed then gives the same bits, interrupted or not (same machine and threads).
     `stamp` identifies the experiment of a checkpoint. `progress` None shows a bar on a terminal.
     """
-    trainer = TaskTrainer(network, images, scenario, index, memory_rows, settings, seed)
+    trainer = TaskTrainer(network, images, scenario, index, memory_rows, settings, seed, memory_logits)
     if checkpoint is not None and checkpoint.exists():
         with suppress(FileFormatError):  # the epochs of a damaged one are trained again
             trainer.restore(checkpoint, stamp)

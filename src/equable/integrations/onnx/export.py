@@ -9,21 +9,22 @@ import onnx
 from onnx import helper
 
 from equable import __version__
-from equable.calibrators import ARC, DATS, BiasCorrection, Calibrator, EnsembleTemperatureScaling, TaskMix
+from equable.calibrators import (
+    ARC,
+    DATS,
+    BiasCorrection,
+    Calibrator,
+    EnsembleTemperatureScaling,
+    Stream,
+    TaskMix,
+)
+from equable.calibrators.base import require_fitted
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
-from equable.calibrators.serialization import plain_number
+from equable.calibrators.serialization import plain_settings
 from equable.errors import UnsupportedError
 from equable.files import write_bytes
-from equable.integrations.exported_constants import require_fitted
-from equable.integrations.onnx.graph import Graph, tensor
-from equable.integrations.onnx.methods import (
-    FEATURES,
-    LOGITS,
-    METHODS,
-    PROBABILITIES,
-    TEMPERATURE,
-    begin,
-)
+from equable.integrations.onnx.graph import FEATURES, LOGITS, PROBABILITIES, TEMPERATURE, Graph, tensor
+from equable.integrations.onnx.methods import METHODS, begin
 
 OPSET = 17
 # the file format of opset 17; older runtimes refuse newer ones
@@ -57,7 +58,8 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     >>> [output.name for output in model.graph.output]
     ['probabilities', 'temperature']
     """
-    require_fitted(calibrator)
+    if not isinstance(calibrator, Stream):
+        require_fitted(calibrator)
     write = METHODS.get(type(calibrator))
     if write is None:
         raise UnsupportedError(
@@ -96,7 +98,7 @@ def _metadata(calibrator: Calibrator) -> dict[str, str]:
     metadata = {
         "equable_version": __version__,
         "calibrator": type(calibrator).__name__,
-        "settings": json.dumps(calibrator.get_params(), sort_keys=True, default=plain_number),
+        "settings": json.dumps(plain_settings(calibrator), sort_keys=True),
     }
     if isinstance(calibrator, ARC):
         metadata |= {"em_max_steps": str(MAX_ITER), "em_tolerance": repr(TOLERANCE)}

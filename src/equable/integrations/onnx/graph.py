@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+# inputs and outputs, and the logits with NaN in place of infinities
+LOGITS, FEATURES, PROBABILITIES, TEMPERATURE = "logits", "features", "probabilities", "temperature"
+FINITE = "finite_logits"
 
 
 class Graph:
@@ -45,6 +50,33 @@ class Graph:
     def sum(self, value: str, axis: int, keepdims: int = 0) -> str:
         """Σ over one axis; in opset 17 the axes of sums are an input, those of maxima an attribute."""
         return self.op("ReduceSum", value, np.array([axis]), keepdims=keepdims)
+
+    def n_rows(self, kind: int = TensorProto.INT64) -> str:
+        """How many rows the batch has, (1,)."""
+        return self.op("Cast", self.op("Shape", LOGITS, start=0, end=1), to=kind)
+
+    def fixed_point(
+        self,
+        name: str,
+        step: Callable[[Graph, str], str],
+        start: str,
+        shape: list[str | int],
+        max_iter: int,
+        tolerance: float,
+    ) -> str:
+        """A Loop that repeats `step` until no entry changes by more than the tolerance.
+
+        `step` adds its operators to the graph of the loop's body and may use the values of this graph.
+        """
+        body = Graph(f"{name}_")
+        point = f"{name}_point"
+        new = step(body, point)
+        moved = body.op("ReduceMax", body.op("Abs", body.op("Sub", new, point)), keepdims=0)
+        go_on = body.op("Greater", moved, tolerance)
+        inputs = [tensor(f"{name}_n", [], TensorProto.INT64), tensor(f"{name}_run", [], TensorProto.BOOL)]
+        outputs = [tensor(go_on, [], TensorProto.BOOL), tensor(new, shape)]
+        graph = body.build(f"{name}_step", [*inputs, tensor(point, shape)], outputs)
+        return self.op("Loop", np.array(max_iter), np.array(True), start, body=graph)
 
     def build(self, name: str, inputs: list[ValueInfoProto], outputs: list[ValueInfoProto]) -> GraphProto:
         """The finished graph."""

@@ -24,22 +24,14 @@ from equable.calibrators import (
     TemperatureScaling,
     Uncalibrated,
 )
+from equable.calibrators.arc import TASK_PULL
 from equable.calibrators.arc_loss_curves import level_grid
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
 from equable.calibrators.newton import LOG_BOUNDS, MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.calibrators.parametrized import LOGIT_LIMIT
-from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING
-from equable.integrations.exported_constants import (
-    distance_scale,
-    network_layers,
-    reference_points,
-    task_tables,
-)
-from equable.integrations.onnx.graph import Graph, tensor
+from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING, unit_rows
+from equable.integrations.onnx.graph import FEATURES, FINITE, LOGITS, PROBABILITIES, TEMPERATURE, Graph
 from equable.integrations.onnx.task_mix import bias_correction, task_mix
-
-LOGITS, FEATURES, PROBABILITIES, TEMPERATURE = "logits", "features", "probabilities", "temperature"
-FINITE = "finite_logits"
 
 
 def begin(g: Graph) -> None:
@@ -65,13 +57,7 @@ def row_softmax(g: Graph, temperature: str, output: str | None = None) -> str:
 
 def for_each_row(g: Graph, value: str) -> str:
     """One number repeated for the n rows of the batch, as the output temperature (n,)."""
-    rows = g.op("Shape", LOGITS, start=0, end=1)
-    return g.op("Expand", g.op("Reshape", value, np.array([1])), rows, output=TEMPERATURE)
-
-
-def n_rows(g: Graph) -> str:
-    """How many rows the batch has, as a float64 number (1,)."""
-    return g.op("Cast", g.op("Shape", LOGITS, start=0, end=1), to=TensorProto.DOUBLE)
+    return g.op("Expand", g.op("Reshape", value, np.array([1])), g.n_rows(), output=TEMPERATURE)
 
 
 # TS, ETS, PTS ------------------------------------------------------------------------------------
@@ -95,7 +81,7 @@ def parametrized(g: Graph, calibrator: ParametrizedTemperatureScaling) -> None:
     """|MLP(largest logits, descending)|, clipped."""
     top, _ = g.ops("TopK", FINITE, np.array([calibrator.n_inputs_]), outputs=(None, None), axis=1)
     values = g.op("Clip", top, -LOGIT_LIMIT, LOGIT_LIMIT)
-    layers = network_layers(calibrator)
+    layers = calibrator.network_layers()
     for depth, (weights, bias) in enumerate(layers):
         values = g.op("Add", g.op("MatMul", values, weights), bias)
         values = values if depth == len(layers) - 1 else g.op("Relu", values)
@@ -121,7 +107,7 @@ def distance_aware(g: Graph, calibrator: DATS) -> None:
     # TopK ranks the lower class first among equal counts, as `retained_classes` does
     ranked, order = g.ops("TopK", counts, np.array([n_classes]), outputs=(None, None), axis=0)
     before = g.op("Sub", g.op("CumSum", ranked, 0), ranked)
-    needed = g.op("Sub", g.op("Mul", n_rows(g), float(calibrator.coverage)), 1e-9)
+    needed = g.op("Sub", g.op("Mul", g.n_rows(TensorProto.DOUBLE), float(calibrator.coverage)), 1e-9)
     needed = g.op("Max", needed, LEAST_NEEDED)
     kept = g.op("Cast", g.op("Less", before, needed), to=TensorProto.DOUBLE)
     share = g.op("Div", kept, g.sum(kept, 0, keepdims=1))
@@ -133,7 +119,7 @@ def distance_aware(g: Graph, calibrator: DATS) -> None:
 
 def _distances(g: Graph, calibrator: DATS, points: FloatArray) -> str:
     """Distances of the features to points, (n, len(points))."""
-    reference = reference_points(points, calibrator.metric)
+    reference = points if calibrator.metric == "euclidean" else unit_rows(points)
     squares = g.sum(g.op("Mul", FEATURES, FEATURES), 1, keepdims=1)
     if calibrator.metric == "euclidean":
         cross = g.op("MatMul", g.op("Mul", FEATURES, 2.0), reference.T)
@@ -160,10 +146,10 @@ def _nearest(g: Graph, calibrator: DATS) -> str:
 
 def _row_distances(g: Graph, calibrator: DATS) -> str:
     """Each row's own distance to the current task, min-max scaled, (n, 1)."""
-    offset, factor = distance_scale(calibrator)
+    low, high = map(float, calibrator.distance_range_)
     to_current = _distances(g, calibrator, calibrator.current_prototypes_)
     raw = g.op("ReduceMin", to_current, axes=[1], keepdims=1)
-    return g.op("Clip", g.op("Mul", g.op("Sub", raw, offset), factor), 0.0, 1.0)
+    return g.op("Clip", g.op("Div", g.op("Sub", raw, low), high - low if high > low else np.inf), 0.0, 1.0)
 
 
 def _batch_temperature(g: Graph, calibrator: DATS, share: str, weights: str, distances: str) -> str:
@@ -193,35 +179,28 @@ def adaptive(g: Graph, calibrator: ARC) -> None:
 def _mix(g: Graph, calibrator: ARC, ratios: str) -> str:
     """The batch's class mix (K,), pulled to the mix of its tasks where ARC was fitted with tasks."""
     strength = float(calibrator.prior_strength)
-    tables = task_tables(calibrator)
-    if tables is None:
+    mixes = calibrator.task_mixes_
+    if len(mixes) == 1:
         return _em(g, "em", ratios, g.constant(calibrator.prior_), strength, calibrator.n_classes_)
-    by_task = g.op("MatMul", ratios, tables.mixes.T)
+    shares = mixes.sum(axis=1)
+    by_task = g.op("MatMul", ratios, mixes.T)
     by_task = g.op("Div", by_task, g.sum(by_task, 1, keepdims=1))
-    shares = g.constant(tables.shares)
-    tasks = _em(g, "tasks", g.op("Div", by_task, shares), shares, strength, len(tables.shares))
-    centre = g.op("MatMul", tasks, tables.within)
-    return _em(g, "em", ratios, centre, tables.pull, calibrator.n_classes_)
+    tasks = _em(g, "tasks", g.op("Div", by_task, shares), g.constant(shares), strength, len(shares))
+    centre = g.op("MatMul", tasks, mixes / shares[:, None])
+    return _em(g, "em", ratios, centre, TASK_PULL * strength, calibrator.n_classes_)
 
 
 def _em(g: Graph, name: str, ratios: str, centre: str, strength: float, length: int) -> str:
-    """EM as a Loop of at most 1000 steps with the stopping rule of `equable.calibrators.class_mix`."""
-    size = g.op("Add", n_rows(g), strength)
+    """The mix of the batch (length,), by the EM of `equable.calibrators.class_mix`."""
+    size = g.op("Add", g.n_rows(TensorProto.DOUBLE), strength)
     pull = g.op("Mul", centre, strength)
-    body = Graph(f"{name}_")
-    mix = f"{name}_mix"
-    weights = body.op("Div", 1.0, body.op("MatMul", ratios, mix))
-    sums = body.op("Mul", body.op("MatMul", weights, ratios), mix)
-    new = body.op("Div", body.op("Add", sums, pull), size)
-    moved = body.op("ReduceMax", body.op("Abs", body.op("Sub", new, mix)), keepdims=0)
-    go_on = body.op("Greater", moved, TOLERANCE)
-    flag, number = TensorProto.BOOL, TensorProto.INT64
-    step = body.build(
-        f"{name}_step",
-        [tensor(f"{name}_n", [], number), tensor(f"{name}_run", [], flag), tensor(mix, [length])],
-        [tensor(go_on, [], flag), tensor(new, [length])],
-    )
-    return g.op("Loop", np.array(MAX_ITER), np.array(True), centre, body=step)
+
+    def step(body: Graph, mix: str) -> str:
+        weights = body.op("Div", 1.0, body.op("MatMul", ratios, mix))
+        sums = body.op("Mul", body.op("MatMul", weights, ratios), mix)
+        return body.op("Div", body.op("Add", sums, pull), size)
+
+    return g.fixed_point(name, step, centre, [length], MAX_ITER, TOLERANCE)
 
 
 def _best_level(g: Graph, values: str, derivatives: str) -> str:

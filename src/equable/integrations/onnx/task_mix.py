@@ -12,9 +12,7 @@ from equable.calibrators import BiasCorrection, TaskMix
 from equable.calibrators.bias_correction import LOWEST
 from equable.calibrators.class_mix import MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT
 from equable.calibrators.task_mix import FLOOR, MULTIPLIERS, PRIME, STRENGTHS, buffer_rows, task_shares
-from equable.integrations.onnx.graph import Graph, tensor
-
-LOGITS, FINITE, PROBABILITIES = "logits", "finite_logits", "probabilities"
+from equable.integrations.onnx.graph import FINITE, PROBABILITIES, Graph, tensor
 
 
 def bias_correction(g: Graph, calibrator: BiasCorrection) -> None:
@@ -28,7 +26,8 @@ def task_mix(g: Graph, calibrator: TaskMix) -> None:
     if calibrator.odds == math.inf:
         _posteriors(g, calibrator, by, PROBABILITIES)
         return
-    prior, most = task_shares(calibrator), buffer_rows(calibrator)
+    prior = task_shares(calibrator)
+    most = buffer_rows(calibrator)
     tasks = calibrator.class_tasks_.astype(np.int64)
     posterior = _posteriors(g, calibrator, by)
     by_task = g.op("MatMul", posterior, np.eye(len(prior))[tasks])
@@ -54,32 +53,21 @@ def _posteriors(g: Graph, fitted: BiasCorrection | TaskMix, by: str, output: str
     return g.op("Softmax", scores, axis=1, output=output)
 
 
-def _rows(g: Graph) -> str:
-    """How many rows the batch has, int64 (1,)."""
-    return g.op("Shape", LOGITS, start=0, end=1)
-
-
 def _mixes(g: Graph, name: str, ratios: str, prior: FloatArray, strength: float, most: float) -> str:
-    """For each row the mix of the others (n, T), by a Loop that ends by the library's own rule."""
-    n_rows = g.op("Cast", _rows(g), to=TensorProto.DOUBLE)
+    """For each row the task mix of the others (n, T): the leave-one-out EM of `estimate_mix`."""
+    n_rows = g.n_rows(TensorProto.DOUBLE)
     pull = g.op("Mul", g.op("Max", g.op("Div", n_rows, most), 1.0), strength)
     size = g.op("Add", g.op("Sub", n_rows, 1.0), pull)
     centre = g.op("Mul", pull, prior)
+
+    def step(body: Graph, mix: str) -> str:
+        shares = body.op("Mul", ratios, mix)
+        shares = body.op("Div", shares, body.sum(shares, 1, keepdims=1))
+        others = body.op("Sub", body.sum(shares, 0, keepdims=1), shares)
+        return body.op("Div", body.op("Add", others, centre), size)
+
     start = g.op("Expand", prior, g.op("Shape", ratios))
-    body, mix = Graph(f"{name}_"), f"{name}_mix"
-    shares = body.op("Mul", ratios, mix)
-    shares = body.op("Div", shares, body.sum(shares, 1, keepdims=1))
-    others = body.op("Sub", body.sum(shares, 0, keepdims=1), shares)
-    new = body.op("Div", body.op("Add", others, centre), size)
-    moved = body.op("ReduceMax", body.op("Abs", body.op("Sub", new, mix)), keepdims=0)
-    go_on = body.op("Greater", moved, TOLERANCE_LEFT_OUT)
-    flag, number = TensorProto.BOOL, TensorProto.INT64
-    step = body.build(
-        f"{name}_step",
-        [tensor(f"{name}_n", [], number), tensor(f"{name}_run", [], flag), tensor(mix, ["n", len(prior)])],
-        [tensor(go_on, [], flag), tensor(new, ["n", len(prior)])],
-    )
-    return g.op("Loop", np.array(MAX_ITER_LEFT_OUT), np.array(True), start, body=step)
+    return g.fixed_point(name, step, start, ["n", len(prior)], MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT)
 
 
 def _log_evidence(g: Graph, ratios: str, prior: FloatArray, most: float) -> str:
@@ -127,7 +115,7 @@ def _sorted(g: Graph, ratios: str, n_tasks: int) -> str:
 
 def _fixed_order(g: Graph, multiplier: int, most: float) -> str:
     """A pseudo-random order of the rows, at most ⌈m⌉ of them."""
-    last = g.op("Add", g.op("Squeeze", _rows(g)), np.array(1))
+    last = g.op("Add", g.op("Squeeze", g.n_rows()), np.array(1))
     hashes = g.op("Mod", g.op("Mul", g.op("Range", np.array(1), last, np.array(1)), multiplier), PRIME)
     power = hashes
     for factor in (None, None, hashes):  # to the second, fourth and fifth power
@@ -137,4 +125,4 @@ def _fixed_order(g: Graph, multiplier: int, most: float) -> str:
 
 
 def _ascending(g: Graph, keys: str) -> str:
-    return g.ops("TopK", keys, _rows(g), outputs=(None, None), axis=0, largest=0, sorted=1)[1]
+    return g.ops("TopK", keys, g.n_rows(), outputs=(None, None), axis=0, largest=0, sorted=1)[1]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from equable.calibrators import ARC
-from equable.calibrators.arc import FEW_ROWS
+from equable.calibrators.arc import TASK_PULL
 from equable.calibrators.arc_loss_curves import level_grid
-from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
+from equable.calibrators.class_mix import MAX_ITER, TOLERANCE, effective_rows, warn_if_few
 from equable.calibrators.newton import LOG_BOUNDS
-from equable.errors import EvidenceWarning
-from equable.integrations.exported_constants import task_tables
-from equable.integrations.torch.layers import Layer, nan_if_not_finite
+from equable.integrations.torch.layers import Layer, nan_if_not_finite, while_loop
 
 
 class Adaptive(Layer):
@@ -35,16 +31,14 @@ class Adaptive(Layer):
     grid: Tensor
 
     def __init__(self, calibrator: ARC) -> None:
-        tasks = task_tables(calibrator)
-        by_task = (
-            {}
-            if tasks is None
-            else {"task_mixes": tasks.mixes, "task_shares": tasks.shares, "within_tasks": tasks.within}
-        )
+        mixes = calibrator.task_mixes_
+        shares = mixes.sum(axis=1)
         grid = level_grid()
         super().__init__(
-            **by_task,
             prior=calibrator.prior_,
+            task_mixes=mixes,
+            task_shares=shares,
+            within_tasks=mixes / shares[:, None],
             posterior_bias=calibrator.posterior_bias_,
             class_rows=calibrator.class_rows_,
             class_weights=calibrator.class_weights_,
@@ -54,14 +48,14 @@ class Adaptive(Layer):
         )
         self.posterior_temperature = calibrator.posterior_temperature_
         self.strength = float(calibrator.prior_strength)
-        self.task_pull = None if tasks is None else tasks.pull
         self.width = float(grid[1] - grid[0])
 
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """The temperature of this batch, for each row."""
         posterior = torch.softmax(logits / self.posterior_temperature + self.posterior_bias, dim=1)
         mix = self._mix(posterior / self.prior)
-        self._warn_if_few(mix)
+        if not torch.compiler.is_compiling():
+            warn_if_few(effective_rows(mix.detach().cpu().numpy()[None], self.class_rows.cpu().numpy()))
         weights = mix / self.class_weights
         level = self._best_level(weights @ self.curves, weights @ self.derivatives)
         temperature = level.clamp(*LOG_BOUNDS).exp() + nan_if_not_finite(mix)
@@ -69,12 +63,12 @@ class Adaptive(Layer):
 
     def _mix(self, ratios: Tensor) -> Tensor:
         """The batch's class mix (K,), pulled to the mix of its tasks where ARC was fitted with tasks."""
-        if self.task_pull is None:
+        if len(self.task_mixes) == 1:
             return _em(ratios, self.prior, self.strength)
         by_task = ratios @ self.task_mixes.T
         by_task = by_task / by_task.sum(dim=1, keepdim=True)
         tasks = _em(by_task / self.task_shares, self.task_shares, self.strength)
-        return _em(ratios, tasks @ self.within_tasks, self.task_pull)
+        return _em(ratios, tasks @ self.within_tasks, TASK_PULL * self.strength)
 
     def _best_level(self, values: Tensor, derivatives: Tensor) -> Tensor:
         """`equable.calibrators.arc_loss_curves.best_levels` of one curve (G,), as (1,)."""
@@ -92,18 +86,6 @@ class Adaptive(Layer):
         t = torch.where(rising > 0, -2 * d0 / torch.where(rising > 0, rising, 1.0), end)
         return self.grid.index_select(0, left) + self.width * t.clamp(0.0, 1.0)
 
-    def _warn_if_few(self, mix: Tensor) -> None:
-        if torch.compiler.is_compiling():
-            return
-        effective = float(1 / (mix.detach() ** 2 / self.class_rows).sum())
-        if effective < FEW_ROWS:
-            warnings.warn(
-                f"this batch rests on fewer than {FEW_ROWS:.0f} calibration rows ({effective:.1f}): its "
-                "classes are rare in the calibration buffer, so its temperature is uncertain",
-                EvidenceWarning,
-                stacklevel=2,
-            )
-
 
 def _em(ratios: Tensor, centre: Tensor, strength: float) -> Tensor:
     """EM with the library's stopping rule."""
@@ -116,31 +98,16 @@ def _em(ratios: Tensor, centre: Tensor, strength: float) -> Tensor:
 
 
 def fixed_point(step: Callable[[Tensor], Tensor], start: Tensor, max_iter: int, tolerance: float) -> Tensor:
-    """`step` until no entry moves by more than the tolerance; a traced graph keeps the loop and the rule."""
-    if torch.compiler.is_compiling():
-        return _traced_loop(step, start, max_iter, tolerance)
-    point = start
-    for _ in range(max_iter):
-        new = step(point)
-        done = bool((new - point).abs().amax() <= tolerance)
-        point = new
-        if done:
-            break
-    return point
+    """Repeat `step` until no entry changes by more than the tolerance."""
 
-
-def _traced_loop(step: Callable[[Tensor], Tensor], start: Tensor, max_iter: int, tolerance: float) -> Tensor:
-    """The same as one loop node: unrolled, it would be `max_iter` steps."""
-    from torch._higher_order_ops.while_loop import while_loop  # torch has no public name for it yet
-
-    def go_on(n: Tensor, mix: Tensor, moved: Tensor) -> Tensor:
+    def go_on(n: Tensor, point: Tensor, moved: Tensor) -> Tensor:
         return (n < max_iter) & (moved > tolerance)
 
-    def body(n: Tensor, mix: Tensor, moved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        new = step(mix)
-        return n + 1, new, (new - mix).abs().amax()
+    def body(n: Tensor, point: Tensor, moved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        new = step(point)
+        return n + 1, new, (new - point).abs().amax()
 
     zero = torch.zeros((), dtype=torch.int64, device=start.device)
     moved = torch.full((), math.inf, dtype=start.dtype, device=start.device)
-    result = cast(Any, while_loop)(go_on, body, (zero, start.clone(), moved))
-    return cast(Tensor, result[1])
+    result: Tensor = while_loop(go_on, body, (zero, start.clone(), moved))[1]
+    return result

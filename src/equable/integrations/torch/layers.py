@@ -5,8 +5,9 @@ The formulas are those of `equable.calibrators` and are explained there; tests c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,9 +16,8 @@ from torch import Tensor, nn
 from equable.calibrators import DATS, ParametrizedTemperatureScaling
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.calibrators.parametrized import LOGIT_LIMIT
-from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING
+from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING, unit_rows
 from equable.errors import InputError
-from equable.integrations.exported_constants import distance_scale, network_layers, reference_points
 
 
 class Layer(nn.Module):
@@ -63,6 +63,17 @@ def nan_if_not_finite(values: Tensor, dim: int | None = None) -> Tensor:
     return (0 * values).sum() if dim is None else (0 * values).sum(dim=dim)
 
 
+def while_loop(go_on: Callable[..., Tensor], body: Callable[..., Any], state: tuple[Tensor, ...]) -> Any:
+    """Repeat `body` while `go_on` holds, from `state`; a traced graph keeps one loop node."""
+    if torch.compiler.is_compiling():
+        from torch._higher_order_ops.while_loop import while_loop as traced  # it has no public name yet
+
+        return cast(Any, traced)(go_on, body, state)
+    while go_on(*state):
+        state = body(*state)
+    return state
+
+
 class OneTemperature(Layer):
     """TS, RC, T-CIL, and T = 1."""
 
@@ -92,7 +103,7 @@ class Parametrized(Layer):
     """PTS: a small network reads the largest logits."""
 
     def __init__(self, calibrator: ParametrizedTemperatureScaling) -> None:
-        layers = network_layers(calibrator)
+        layers = calibrator.network_layers()
         arrays = {f"weights_{i}": weights for i, (weights, _) in enumerate(layers)}
         super().__init__(**arrays, **{f"bias_{i}": bias for i, (_, bias) in enumerate(layers)})
         self.depth, self.n_inputs = len(layers), calibrator.n_inputs_
@@ -115,9 +126,12 @@ class DistanceAware(Layer):
     distances: Tensor
 
     def __init__(self, calibrator: DATS) -> None:
+        points = [calibrator.prototypes_, calibrator.current_prototypes_]
+        if calibrator.metric == "cosine":
+            points = [unit_rows(rows) for rows in points]
         super().__init__(
-            prototypes=reference_points(calibrator.prototypes_, calibrator.metric),
-            current=reference_points(calibrator.current_prototypes_, calibrator.metric),
+            prototypes=points[0],
+            current=points[1],
             weights=calibrator.distance_weights_,
             distances=calibrator.class_distances_,
         )
@@ -126,7 +140,8 @@ class DistanceAware(Layer):
         self.by_class = calibrator.distance == "class"
         self.coverage = float(calibrator.coverage)
         self.base = float(calibrator.base_temperature_)
-        self.offset, self.factor = distance_scale(calibrator)
+        self.least, largest = map(float, calibrator.distance_range_)
+        self.width = largest - self.least if largest > self.least else math.inf
 
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """Eqs. 4–8 for one batch."""
@@ -137,7 +152,7 @@ class DistanceAware(Layer):
         distances = self.distances
         if not self.by_class:
             raw = self._to(features, self.current).amin(dim=1)
-            rows = ((raw - self.offset) * self.factor).clamp(0.0, 1.0)
+            rows = ((raw - self.least) / self.width).clamp(0.0, 1.0)
             distances = zeros.scatter_add(0, nearest, rows) / counts.clamp(min=1.0)
         order = counts.argsort(descending=True, stable=True)
         ranked = counts.index_select(0, order)

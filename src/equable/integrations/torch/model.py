@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from equable.arrays import SUSPICIOUS_ROWS
+from equable.arrays import SUSPICIOUS_ROWS, as_array, refuse_probabilities
 from equable.calibrators import (
     ARC,
     DATS,
@@ -22,8 +21,8 @@ from equable.calibrators import (
     TemperatureScaling,
     Uncalibrated,
 )
-from equable.errors import EvidenceWarning, InputError, UnsupportedError
-from equable.integrations.exported_constants import require_fitted
+from equable.calibrators.base import require_fitted
+from equable.errors import InputError, UnsupportedError
 from equable.integrations.torch.adaptive import Adaptive
 from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
 from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
@@ -93,8 +92,8 @@ class CalibratedModel(nn.Module):
         features: nn.Module | str | None = None,
     ) -> None:
         super().__init__()
-        require_fitted(calibrator)
         inner = calibrator.calibrator if isinstance(calibrator, Stream) else calibrator
+        require_fitted(inner)
         self.model = model
         self.calibrator = calibrator
         self.n_classes = int(inner.n_classes_)
@@ -149,14 +148,8 @@ class CalibratedModel(nn.Module):
             raise InputError(f"logits must have at least one row; got shape {tuple(logits.shape)}")
         if not logits.isfinite().all() or (features is not None and not features.isfinite().all()):
             raise InputError("logits and features must be finite; the model gave NaN or an infinity")
-        sums = logits.to(torch.float64).sum(dim=1)
-        if (logits >= 0).all() and ((sums - 1).abs() <= 1e-3).all():
-            text = "the model must return the scores before softmax; every row is ≥ 0 and sums to 1, as "
-            if len(logits) >= SUSPICIOUS_ROWS:
-                raise InputError(f"{text}probabilities do. Remove its last softmax")
-            warnings.warn(
-                f"{text}probabilities do. They may be logits by chance", EvidenceWarning, stacklevel=2
-            )
+        if (logits >= 0).all():
+            refuse_probabilities(as_array(logits, "logits"), SUSPICIOUS_ROWS)
 
     def _through_numpy(
         self, logits: Tensor, features: Tensor | None, return_temperature: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from equable.calibrators.bias_correction import LOWEST
 from equable.calibrators.class_mix import MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT
 from equable.calibrators.task_mix import FLOOR, MULTIPLIERS, PRIME, STRENGTHS, buffer_rows, task_shares
 from equable.integrations.torch.adaptive import fixed_point
-from equable.integrations.torch.layers import Layer
+from equable.integrations.torch.layers import Layer, while_loop
 
 
 class BiasCorrected(Layer):
@@ -33,7 +33,7 @@ class BiasCorrected(Layer):
 
 
 class MixedTasks(BiasCorrected):
-    """TaskMix: the same with the batch's mix of tasks as the prior."""
+    """TaskMix: bias correction with the task mix of the batch as the prior."""
 
     members: Tensor
     prior: Tensor
@@ -51,7 +51,8 @@ class MixedTasks(BiasCorrected):
             strengths=STRENGTHS,
             multipliers=MULTIPLIERS,
         )
-        self.most, self.odds = buffer_rows(calibrator), float(calibrator.odds)
+        self.most = buffer_rows(calibrator)
+        self.odds = float(calibrator.odds)
 
     def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """p'_ic ∝ p_ic · (v₀ + Σ_s v_s W^s_it / P_it)."""
@@ -71,7 +72,7 @@ class MixedTasks(BiasCorrected):
         return adapted / adapted.sum(dim=1, keepdim=True), None
 
     def _mixes(self, ratios: Tensor, strength: float) -> Tensor:
-        """For each row the mix of the others, (n, T)."""
+        """For each row the task mix of the others, (n, T): the leave-one-out EM of `estimate_mix`."""
         n_rows = torch.ones_like(ratios[:, 0]).sum()
         pull = strength * (n_rows / self.most).clamp(min=1.0)
 
@@ -85,11 +86,11 @@ class MixedTasks(BiasCorrected):
     def _log_evidence(self, ratios: Tensor) -> Tensor:
         """`equable.calibrators.task_mix.log_evidence` of one batch, (S,)."""
         place = torch.ones_like(ratios[:, 0]).cumsum(0).long()
-        rows = ratios[self._sorted(ratios)]
+        # the two fixed orders: positions sorted by the fifth power of their hash
         hashes = place * self.multipliers[:, None] % PRIME
         square = hashes**2 % PRIME
         orders = (square**2 % PRIME * hashes % PRIME).argsort(dim=1)
-        rows = rows[orders]  # (2, n, T)
+        rows = ratios[self._sorted(ratios)][orders]  # (2, n, T)
         limit = place[-1].clamp(max=math.ceil(self.most))
         counts = (self.strengths[:, None] * self.prior).expand(2, -1, -1).clone()
 
@@ -101,15 +102,9 @@ class MixedTasks(BiasCorrected):
             total = gains.sum(dim=2, keepdim=True)
             return i + 1, counts + gains / total, logs + (total[..., 0] / (self.strengths + i)).log()
 
-        state = torch.zeros_like(place[0]), counts, torch.zeros_like(counts[..., 0])
-        if torch.compiler.is_compiling():
-            from torch._higher_order_ops.while_loop import while_loop  # torch has no public name for it yet
-
-            state = cast(Any, while_loop)(go_on, body, state)
-        else:
-            while go_on(*state):
-                state = body(*state)
-        return state[2].logsumexp(dim=0) - math.log(len(MULTIPLIERS))
+        start = torch.zeros_like(place[0]), counts, torch.zeros_like(counts[..., 0])
+        logs: Tensor = while_loop(go_on, body, start)[2]
+        return logs.logsumexp(dim=0) - math.log(len(MULTIPLIERS))
 
     def _sorted(self, ratios: Tensor) -> Tensor:
         """The order of the rows by their ratios, the last task's first."""

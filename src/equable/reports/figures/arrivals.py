@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from equable.benchmark.batching import STREAM_ROWS, WHOLE
-from equable.reports.figures.style import PAPER, Look, looks_of, new_figure
+from equable.reports.figures.style import PAPER, Look, draw_spreads, looks_of, new_figure
 from equable.reports.results import Arrival, Results, number
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def drawn_methods(run: Results) -> tuple[list[str], list[str]]:
 
 def highest(run: Results, method: str) -> float:
     """The largest average ECE of a method, in percent."""
-    found = [run.arrival_value(method, way) for way in run.arrivals_measured]
-    return max(100 * value.mean for value in found if value is not None)
+    return 100 * max(run.arrival_means(method, run.arrivals_measured).values())
 
 
 def caption(run: Results) -> str:
@@ -93,14 +92,9 @@ def _draw_line(
     if not values:
         return
     options = {"linestyle": "none", "markerfacecolor": PAPER} if hollow else {}
-    axes.errorbar(
-        [start + place for place in range(len(values))],
-        [100 * value.mean for value in values],
-        yerr=[100 * value.std for value in values] if max(value.n for value in values) > 1 else None,
-        elinewidth=0.7,
-        label="_" if hollow else run.label(method),
-        **look.options(**options),
-    )
+    x = [start + place for place in range(len(values))]
+    label = "_" if hollow else run.label(method)
+    draw_spreads(axes, x, values, label, look, capsize=0, elinewidth=0.7, **options)
 
 
 def _tick(way: Arrival) -> str:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from equable.reports import paper
-from equable.reports.figures.style import BLUE, INK, ORANGE, PAPER, SKY, look, new_figure
-from equable.reports.results import Results, Spread
+from equable.reports.figures.style import (
+    BLUE,
+    INK,
+    ORANGE,
+    PAPER,
+    SKY,
+    bar_rows,
+    draw_spreads,
+    look,
+    new_figure,
+)
+from equable.reports.results import Results
 from equable.reports.sentences import ablation_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def _percent(values: dict[Any, Spread]) -> tuple[list[float], list[float] | None]:
-    """Means, and standard deviations where there is more than one seed."""
-    several = any(value.n > 1 for value in values.values())
-    stds = [100 * value.std for value in values.values()]
-    return [100 * value.mean for value in values.values()], stds if several else None
 
 
 def draw_ablation(run: Results, name: str) -> Figure:
@@ -27,16 +30,7 @@ def draw_ablation(run: Results, name: str) -> Figure:
     figure, (axes,) = new_figure(2.7)
     for method in run.ablation_methods(name):
         values = run.ablation_values(name, "average_ece", method)
-        mean, error = _percent(values)
-        axes.errorbar(
-            list(values),
-            mean,
-            yerr=error,
-            capsize=2.5,
-            elinewidth=1,
-            label=run.label(method),
-            **look(method).options(),
-        )
+        draw_spreads(axes, list(values), list(values.values()), run.label(method), look(method))
         axes.set_xticks(list(values))
     found = {s: paper.printed_ablation(name, run.paper, s, run.backbone) for s in values}
     printed = {s: p for s, p in found.items() if p is not None}
@@ -81,17 +75,8 @@ def draw_runtime(run: Results) -> Figure:
             label=part,
         )
         left += seconds
-    for row, total in enumerate(left):
-        text = f"{total:.2f} s" if total < 10 else f"{total:,.0f} s"
-        axes.annotate(
-            text, (total, row), (4, 0), textcoords="offset points", va="center", fontsize=8.5, color=INK
-        )
-    axes.set_yticks(range(len(methods)), [run.label(m) for m in methods])
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.invert_yaxis()
-    axes.margins(x=0.14)
-    axes.grid(axis="x")
+    texts = [f"{total:.2f} s" if total < 10 else f"{total:,.0f} s" for total in left]
+    bar_rows(axes, [run.label(m) for m in methods], texts, left.tolist())
     axes.set_xlabel("Seconds, all tasks together")
     figure.legend(loc="outside upper left", ncols=len(FILLS))
     return figure

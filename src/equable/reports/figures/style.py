@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from equable.reports.results import Results
+    from equable.reports.results import Results, Spread
 
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2328", "#6b7280", "#dfe3e8"
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
@@ -180,6 +180,31 @@ def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -
     figure = Figure(figsize=(WIDTH, height))
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(axes.flat)
+
+
+def draw_spreads(
+    axes: Axes, x: Sequence[float], values: Sequence[Spread], label: str, look: Look, **options: Any
+) -> None:
+    """A line through means in percent, with whiskers where there is more than one seed."""
+    several = any(value.n > 1 for value in values)
+    stds = [100 * value.std for value in values] if several else None
+    whiskers = {"capsize": 2.5, "elinewidth": 1}
+    line = look.options(**whiskers | options)
+    axes.errorbar(x, [100 * value.mean for value in values], yerr=stds, label=label, **line)
+
+
+def bar_rows(axes: Axes, names: Sequence[str], texts: Sequence[str], tips: Sequence[float]) -> None:
+    """Rows of horizontal bars from the top: names to the left, texts beyond the tips of the bars."""
+    for row, (text, tip) in enumerate(zip(texts, tips, strict=True)):
+        side = "right" if tip < 0 else "left"
+        away = (-4 if tip < 0 else 4, 0)
+        axes.annotate(text, (tip, row), away, textcoords="offset points", va="center", ha=side, fontsize=8.5)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.margins(x=0.14)
 
 
 def to_png(figure: Figure) -> bytes:

@@ -14,6 +14,7 @@ from equable.reports.figures.style import (
     PAPER,
     VERMILION,
     Look,
+    bar_rows,
     look,
     looks_of,
     new_figure,
@@ -44,31 +45,17 @@ def draw_worst(runs: Sequence[Results]) -> Figure:
 
 
 def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
+    tips = []
     for row, value in enumerate(values.values()):
         mean = 100 * value.mean
         std = 100 * value.std
-        harm = mean > 0
-        color, hatch = (VERMILION, "////") if harm else (BLUE, "")
+        color, hatch = (VERMILION, "////") if mean > 0 else (BLUE, "")
         axes.barh(row, mean, height=0.62, color=color, hatch=hatch, edgecolor=PAPER, linewidth=0)
         if value.n > 1:
             axes.errorbar(mean, row, xerr=std, color=INK, capsize=2.5, linewidth=1)
-        tip = max(mean + std, 0) if harm else min(mean - std, 0)
-        axes.annotate(
-            points(value.mean),
-            (tip, row),
-            (4 if harm else -4, 0),
-            textcoords="offset points",
-            va="center",
-            ha="left" if harm else "right",
-            fontsize=8.5,
-        )
+        tips.append(mean + std if mean > 0 else mean - std)
     axes.axvline(0, color=INK, linewidth=1)
-    axes.set_yticks(range(len(values)), list(values))
-    axes.invert_yaxis()
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x")
-    axes.margins(x=0.14)
+    bar_rows(axes, list(values), [points(value.mean) for value in values.values()], tips)
 
 
 def draw_confidence(run: Results) -> Figure:
@@ -80,8 +67,7 @@ def draw_confidence(run: Results) -> Figure:
     for method, style in looks.items():
         label = run.label(method).replace("Uncalibrated", "uncalibrated")
         confidence = 100 * run.listed(method, lambda s: s.confidence)
-        found = [run.of_task(method, "accuracy", t) for t in range(run.n_tasks)]
-        accuracy = [100 * value.mean for value in found if value is not None]
+        accuracy = [100 * value for value in run.task_means(method, "accuracy")]
         if method == "uncalibrated" or not same:
             name = "accuracy" if same else f"accuracy, {label}"
             color = INK if method == "uncalibrated" else style.color

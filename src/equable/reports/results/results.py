@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -194,6 +194,11 @@ class Results:
         """A value of one task after the last, such as delta_ece; index `n_tasks` is all rows together."""
         return spread([_of_view(score.comparison, name, index) for score in self.at(method)])
 
+    def task_means(self, method: str, name: str) -> list[float]:
+        """Means over seeds of a value of each task after the last; NaN where there is none."""
+        found = [self.of_task(method, name, task) for task in range(self.n_tasks)]
+        return [float("nan") if value is None else value.mean for value in found]
+
     def interval(self, method: str, name: str) -> Ends | None:
         """The bootstrap interval of a metric, its ends averaged over seeds; None without bootstrap."""
         return _average([score.comparison["intervals"].get(name) for score in self.at(method)])
@@ -313,6 +318,11 @@ class Results:
         """A measure of one method for one arrival; mean and std over seeds."""
         return spread([record.get(measure) for record in self._arrivals_of(method, arrival)])
 
+    def arrival_means(self, method: str, ways: Sequence[Arrival]) -> dict[Arrival, float]:
+        """Average ECE of one method in those of these arrivals that it has numbers for."""
+        found = {way: self.arrival_value(method, way) for way in ways}
+        return {way: value.mean for way, value in found.items() if value is not None}
+
     def arrival_interval(self, method: str, arrival: Arrival, measure: str) -> Ends | None:
         """Its bootstrap interval, ends averaged over seeds; None without bootstrap."""
         return _average([r["intervals"].get(measure) for r in self._arrivals_of(method, arrival)])
@@ -323,8 +333,8 @@ class Results:
 
     def ignores_batches(self, method: str) -> bool:
         """Whether the method gives the same however rows arrive."""
-        values = [self.arrival_value(method, a) for a in self.arrivals_measured]
-        return bool(np.ptp([value.mean for value in values if value is not None]) < 1e-9)
+        values = list(self.arrival_means(method, self.arrivals_measured).values())
+        return bool(np.ptp(values) < 1e-9)
 
 
 POOLED = {"ece": "pooled_ece", "delta_ece": "pooled_ece_change"}

@@ -24,10 +24,9 @@ def harmed_tasks(results: Results, method: str) -> list[int]:
         return []
     factor = simultaneous_factor(results.n_tasks)
     harmed = []
-    for task in range(results.n_tasks):
-        delta = results.of_task(method, "delta_ece", task)
+    for task, delta in enumerate(results.task_means(method, "delta_ece")):
         interval = results.task_interval(method, task)
-        if delta and interval and delta.mean - factor * (delta.mean - interval[0]) > 0:
+        if interval and delta - factor * (delta - interval[0]) > 0:
             harmed.append(task)
     return harmed
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from equable.benchmark.batching import STREAM_ROWS, STREAM_WINDOW, WHOLE
 from equable.reports.results import Arrival, Results
-from equable.reports.tables.main import METRICS, method_sections, seeds_note
-from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, percent
+from equable.reports.tables.main import METRICS, method_table, seeds_note
+from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, percent
 
 #: The measures of an arrival: means over tasks, then those of all rows together.
 MEASURES: dict[str, Column] = {
     **{key: METRICS[key] for key in ("accuracy", "nll", "average_ece")},
     "pooled_accuracy": replace(METRICS["accuracy"], key="pooled_accuracy", label="Pooled accuracy"),
     "pooled_nll": replace(METRICS["nll"], key="pooled_nll", label="Pooled NLL"),
-    "pooled_ece": percent("pooled_ece", "Pooled ECE"),
+    "pooled_ece": percent("pooled_ece", "Pooled ECE", ranked=True),
 }
 MEANS = ("accuracy", "nll", "average_ece")
 #: The arrivals of the standard table with their measures; pooled ones where tasks share a batch.
@@ -48,18 +48,18 @@ def arrivals_table(results: Results) -> Table | None:
         replace(MEASURES[key], key=f"{way[0]}_{way[1]}_{key}", group=short_name(way)) for way, key in places
     )
 
-    def cells(method: str) -> tuple[Cell, ...]:
+    def cells(method: str) -> list[Cell]:
         found = (results.arrival_value(method, way, key) for way, key in places)
-        return tuple(cell(c, value) for c, value in zip(columns, found, strict=True))
+        return [cell(c, value) for c, value in zip(columns, found, strict=True)]
 
-    sections = mark_best(columns, method_sections(results, cells, methods=results.arriving_methods)[:2])
+    methods = [m for m in results.arriving_methods if not results.method(m).bound]
     notes = (
         seeds_note(results),
         "Accuracy, NLL and average ECE are means over tasks; pooled: all rows together.",
         "Other batch sizes, a drift from task to task and a stream: all_arrivals.csv.",
     )
     title = "Four ways in which rows arrive"
-    return Table("arrivals", results.title, title, "Method", columns, sections, notes)
+    return method_table(results, "arrivals", title, columns, cells, notes, methods=methods)
 
 
 def all_arrivals_table(results: Results) -> Table | None:

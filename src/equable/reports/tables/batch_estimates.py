@@ -6,32 +6,23 @@ from dataclasses import replace
 
 from equable.reports.results import Results
 from equable.reports.tables.main import seeds_note
-from equable.reports.tables.table import Column, Row, Section, Table, cell
+from equable.reports.tables.table import Column, Row, Section, Table, cell, percent
 
 ROWS = Column("effective_rows", "Effective rows", digits=0, about="calibration rows behind the estimate")
 #: Method → its estimates.
 ESTIMATES = {
     "taskmix": (
-        Column("own_task", "Own task", "%", 1, 100.0, about="share of the task mix on the true task"),
-        Column(
+        percent("own_task", "Own task", 1, about="share of the task mix on the true task"),
+        percent(
             "reference_probability",
             "Like the buffer",
-            "%",
             1,
-            100.0,
             about="probability that the batch is mixed like the calibration buffer",
         ),
         ROWS,
     ),
     "arc": (
-        Column(
-            "own_classes",
-            "Own classes",
-            "%",
-            1,
-            100.0,
-            about="share of the class mix on the task's own classes",
-        ),
+        percent("own_classes", "Own classes", 1, about="share of the class mix on the task's own classes"),
         Column("temperature", "Temperature", about="of the test set"),
         ROWS,
     ),

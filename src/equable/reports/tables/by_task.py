@@ -12,10 +12,10 @@ from equable.reports.tables.main import (
     bound_note,
     floor_row,
     method_row,
-    method_sections,
+    method_table,
     seeds_note,
 )
-from equable.reports.tables.table import Cell, Column, Section, Table, cell, mark_best, percent
+from equable.reports.tables.table import Cell, Column, Section, Table, cell, mark_best, percent, points
 
 #: The columns of the table by task. A column without numbers is left out.
 TASK_METRICS: dict[str, Column] = {
@@ -23,12 +23,10 @@ TASK_METRICS: dict[str, Column] = {
     for column in (
         replace(METRICS["accuracy"], about="share of rows predicted right"),
         replace(METRICS["nll"], about="negative log-likelihood"),
-        percent("ece", "ECE", about="expected calibration error"),
-        Column("delta_ece", "Change", "points", 1, 100.0, signed=True, about="of the ECE, with its interval"),
-        percent("noise_floor", "Noise floor", ranked=False, about="ECE of these confidences if calibrated"),
-        Column(
-            "accepted", "Accepted", "%", 1, 100.0, about=f"largest share of rows with ≤ {TOLERATED} error"
-        ),
+        percent("ece", "ECE", ranked=True, about="expected calibration error"),
+        points("delta_ece", "Change", about="of the ECE, with its interval"),
+        percent("noise_floor", "Noise floor", about="ECE of these confidences if calibrated"),
+        percent("accepted", "Accepted", 1, about=f"largest share of rows with ≤ {TOLERATED} error"),
         Column("temperature", "T", about="median over rows; in brackets 5 and 95 % where rows differ"),
     )
 }
@@ -119,25 +117,29 @@ def _temperature(results: Results, method: str, view: int, narrow: bool) -> Cell
 def steps_table(results: Results, metric: str = "average_ece") -> Table:
     """A metric after every task, over the tasks seen until then."""
     change = metric != "average_ece"
-    tasks = range(results.n_tasks)
-    columns = tuple(percent(f"after_{t + 1}", f"After {t + 1}", change=change) for t in tasks)
+    steps = [(f"after_{t + 1}", f"After {t + 1}") for t in range(results.n_tasks)]
+    columns = [points(*step, 2, ranked=True) if change else percent(*step, ranked=True) for step in steps]
 
-    def cells(method: str) -> tuple[Cell, ...]:
+    def cells(method: str) -> list[Cell]:
         if change and method == "uncalibrated":
-            return (Cell(),) * len(columns)
-        return tuple(cell(c, results.metric(method, metric, t)) for t, c in enumerate(columns))
+            return [Cell()] * len(columns)
+        return [cell(c, results.metric(method, metric, t)) for t, c in enumerate(columns)]
 
-    sections = mark_best(columns, method_sections(results, cells))
     title = f"{'maxΔECE' if change else 'Average ECE'} after each task"
     name = "steps_worst" if change else "steps"
-    return Table(name, results.title, title, "Method", columns, sections, (seeds_note(results),))
+    return method_table(results, name, title, columns, cells, [seeds_note(results)])
 
 
 PROTOCOL = (
-    percent("uniform", "Pooled ECE, steps", about="all seen test rows together, averaged over steps"),
-    percent("quantile", "Equal-mass ECE, steps", about="the same with bins of equal mass"),
-    percent("uniform_last", "Pooled ECE, last", about="after the last task"),
-    percent("quantile_last", "Equal-mass ECE, last", about="after the last task"),
+    percent(
+        "uniform",
+        "Pooled ECE, steps",
+        ranked=True,
+        about="all seen test rows together, averaged over steps",
+    ),
+    percent("quantile", "Equal-mass ECE, steps", ranked=True, about="the same with bins of equal mass"),
+    percent("uniform_last", "Pooled ECE, last", ranked=True, about="after the last task"),
+    percent("quantile_last", "Equal-mass ECE, last", ranked=True, about="after the last task"),
 )
 
 
@@ -154,29 +156,27 @@ def protocol_table(results: Results) -> Table:
                 means.append(sum(values) / len(values))
         return means
 
-    def cells(method: str) -> tuple[Cell, ...]:
+    def cells(method: str) -> list[Cell]:
         steps = [spread(over_steps(method, kind)) for kind in kinds]
         last = [spread([score.pooled[kind] for score in results.at(method)]) for kind in kinds]
-        return tuple(cell(c, value) for c, value in zip(PROTOCOL, [*steps, *last], strict=True))
+        return [cell(c, value) for c, value in zip(PROTOCOL, [*steps, *last], strict=True)]
 
-    sections = mark_best(PROTOCOL, method_sections(results, cells))
     note = "The ECE of all seen test rows together weighs rows alike, so errors of tasks may cancel out."
-    return Table("protocol", results.title, "T-CIL's protocol", "Method", PROTOCOL, sections, (note,))
+    return method_table(results, "protocol", "T-CIL's protocol", PROTOCOL, cells, [note])
 
 
 def referral_table(results: Results) -> Table:
     """The largest share of rows that can be accepted at the tolerated error."""
     names = [results.task_name(view) for view in results.views]
-    columns = [Column(name.lower().replace(" ", "_"), name, "%", 1, 100.0) for name in names]
+    columns = [percent(name.lower().replace(" ", "_"), name, 1) for name in names]
     columns[-1] = replace(columns[-1], best="high")
 
-    def cells(method: str) -> tuple[Cell, ...]:
-        return tuple(cell(c, results.accepted(method, i)) for i, c in enumerate(columns))
+    def cells(method: str) -> list[Cell]:
+        return [cell(c, results.accepted(method, i)) for i, c in enumerate(columns)]
 
-    sections = mark_best(columns, method_sections(results, cells))
     note = (
         "The threshold is the best in hindsight. Within a task one temperature keeps the order of most rows, "
         "so calibration shows in the last column, where one threshold serves all tasks."
     )
     title = f"Share accepted at ≤ {TOLERATED} error"
-    return Table("referral", results.title, title, "Method", tuple(columns), sections, (note,))
+    return method_table(results, "referral", title, columns, cells, [note])

@@ -19,6 +19,7 @@ from equable.reports.tables.table import (
     mark_best,
     paper_cell,
     percent,
+    points,
 )
 
 #: The metrics of the main table by their name in the comparison: label, format and direction. The tables of
@@ -38,7 +39,7 @@ METRICS: dict[str, Column] = {
 }
 #: Changes are zero by definition for the uncalibrated network, which is not ranked by them.
 CHANGES = tuple(key for key, column in METRICS.items() if column.signed)
-WORST = percent("worst_ece", "Worst ECE", about="ECE of the task with the highest")
+WORST = percent("worst_ece", "Worst ECE", ranked=True, about="ECE of the task with the highest")
 
 #: Behind the label of a method that has a temperature at a bound.
 AT_BOUND = " ‡"
@@ -46,16 +47,31 @@ BOUNDS_NOTE = "Bounds use task labels or test labels, which no method has; they 
 VARIANTS_NOTE = "Variants are other settings of the methods above; they are not ranked."
 
 
-def method_sections(
+def method_table(
     results: Results,
-    cells: Callable[[str], tuple[Cell, ...]],
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    cells: Callable[[str], Sequence[Cell]],
+    notes: Sequence[str],
+    *,
+    methods: Sequence[str] = (),
     floor: Sequence[Cell] = (),
-    methods: Sequence[str] | None = None,
-) -> tuple[Section, ...]:
-    """Methods, variants and bounds, each under its own heading; the noise floor is the last bound."""
-    shown = results.methods if methods is None else methods
-    ranked = [m for m in shown if m in results.ranked]
-    others = [m for m in shown if m not in results.ranked]
+) -> Table:
+    """A row of `cells` for each method (default: all), the best of each column marked.
+
+    Methods, variants and bounds have headings of their own; the noise floor is the last bound.
+    """
+    sections = _method_sections(results, cells, methods or results.methods, floor)
+    marked = mark_best(columns, [section for section in sections if section.rows])
+    return Table(name, results.title, title, "Method", tuple(columns), marked, tuple(notes))
+
+
+def _method_sections(
+    results: Results, cells: Callable[[str], Sequence[Cell]], methods: Sequence[str], floor: Sequence[Cell]
+) -> list[Section]:
+    ranked = [m for m in methods if m in results.ranked]
+    others = [m for m in methods if m not in results.ranked]
     oracles = [m for m in others if results.method(m).bound]
     variants = [m for m in others if m not in oracles]
     lacking = any(not results.is_whole(m) for m in variants)
@@ -68,7 +84,7 @@ def method_sections(
     bounds = section("Bounds, not ranked", oracles, BOUNDS_NOTE)
     if floor:
         bounds = replace(bounds, rows=(*bounds.rows, floor_row(floor)))
-    return section("", ranked), section("Variants, not ranked", variants, variants_note), bounds
+    return [section("", ranked), section("Variants, not ranked", variants, variants_note), bounds]
 
 
 def floor_row(cells: Sequence[Cell]) -> Row:
@@ -85,7 +101,7 @@ def bound_note(results: Results, methods: Sequence[str]) -> str:
     return f"‡ A temperature ended at its bound, 0.05 or 100: {named}." if found else ""
 
 
-def method_row(results: Results, method: str, cells: tuple[Cell, ...]) -> Row:
+def method_row(results: Results, method: str, cells: Sequence[Cell]) -> Row:
     """The method's row: its label with marks, its cells, and a note."""
     known = results.method(method)
     n_seeds = len(results.at(method))
@@ -93,7 +109,7 @@ def method_row(results: Results, method: str, cells: tuple[Cell, ...]) -> Row:
     bound = results.seeds_at_bound(method)
     note = f"a temperature at its bound in {bound} of {n_seeds} seeds" if bound and not results.file else ""
     label = known.label + (AT_BOUND if bound else "") + part
-    return Row(label, cells, "; ".join(filter(None, (known.note, note))))
+    return Row(label, tuple(cells), "; ".join(filter(None, (known.note, note))))
 
 
 def seeds_note(results: Results) -> str:
@@ -126,16 +142,14 @@ def main_table(results: Results, *, narrow: bool = False) -> Table:
     if narrow and len(results.seeds) > 1:
         columns = tuple(replace(c, digits=c.digits - 1) for c in columns)
 
-    def cells(method: str) -> tuple[Cell, ...]:
+    def cells(method: str) -> list[Cell]:
         found = metric_cells(results, method, columns[: len(METRICS)])
-        return tuple(found if len(found) == len(columns) else _named_tasks(results, method, found))
+        return _named_tasks(results, method, found) if results.file else found
 
     floor = [cell(c, results.floor()) if c.key == "average_ece" else Cell() for c in columns]
-    sections = method_sections(results, cells, floor if results.floor() and not results.file else ())
+    floor = floor if results.floor() and not results.file else []
     notes = (seeds_note(results), "Best of the ranked methods in bold; equal in print is equally good.")
-    return Table(
-        "main", results.title, _main_title(results), "Method", columns, mark_best(columns, sections), notes
-    )
+    return method_table(results, "main", _main_title(results), columns, cells, notes, floor=floor)
 
 
 def _main_title(results: Results) -> str:
@@ -150,9 +164,8 @@ def _named_tasks(results: Results, method: str, cells: list[Cell]) -> list[Cell]
     """The cells and the highest ECE of any task; maxΔECE and that name their task in brackets."""
 
     def named(one: Cell, metric: str) -> Cell:
-        found = [results.of_task(method, metric, task) for task in range(results.n_tasks)]
-        values = {task: value.mean for task, value in enumerate(found) if value is not None}
-        name = results.task_name(max(values, key=values.__getitem__)).removeprefix("Task ")
+        values = results.task_means(method, metric)
+        name = results.task_name(values.index(max(values))).removeprefix("Task ")
         return replace(one, text=f"{one.text} [{name}]")
 
     worst = spread([max(task["ece"] for task in s.comparison["tasks"]) for s in results.at(method)])
@@ -165,9 +178,9 @@ def _named_tasks(results: Results, method: str, cells: list[Cell]) -> list[Cell]
 # One digit: with such intervals the second says nothing.
 INTERVALS = (
     replace(METRICS["average_ece"], digits=1, best=None),
-    Column("average_ece_change", "Change", "points", 1, 100.0, signed=True, about="of the average ECE"),
+    points("average_ece_change", "Change", about="of the average ECE"),
     Column("nll_change", "Change in NLL", "", 3, signed=True),
-    Column("pooled_ece_change", "Change, pooled", "points", 1, 100.0, signed=True, about="all rows together"),
+    points("pooled_ece_change", "Change, pooled", about="all rows together"),
     *(replace(METRICS[key], digits=1, best=None) for key in CHANGES),
     Column("average", "On average"),
     Column("harmed", "Tasks harmed"),
@@ -182,17 +195,12 @@ def intervals_table(results: Results) -> Table | None:
     columns = INTERVALS if results.has_tasks else INTERVALS[:3]
     numbers = [column for column in columns if column.key not in ("average", "harmed")]
 
-    def cells(method: str) -> tuple[Cell, ...]:
-        plain = method == "uncalibrated"
-        shown = [
-            Cell()
-            if plain and c.signed
-            else cell(c, results.metric(method, c.key), results.interval(method, c.key))
-            for c in numbers
-        ]
+    def cells(method: str) -> list[Cell]:
+        shown = [cell(c, results.metric(method, c.key), results.interval(method, c.key)) for c in numbers]
         harmed = ", ".join(results.task_name(t).removeprefix("Task ") for t in harmed_tasks(results, method))
-        verdicts = [Cell()] * 2 if plain else [Cell(average_verdict(results, method)), Cell(harmed or "none")]
-        return (*shown, *verdicts[: len(columns) - len(numbers)])
+        verdicts = [Cell(average_verdict(results, method)), Cell(harmed or "none")]
+        found = [*shown, *verdicts][: len(columns)]
+        return [shown[0], *[Cell()] * (len(columns) - 1)] if method == "uncalibrated" else found
 
     notes = [
         "95 % intervals of the paired bootstrap over rows, their ends averaged over seeds: how far other "
@@ -201,8 +209,7 @@ def intervals_table(results: Results) -> Table | None:
     ]
     if interval_of(results, methods[-1], "average_ece") is None:
         notes.append("Without interval: what includes a task of too few rows, or of rows all alike.")
-    sections = method_sections(results, cells)[:1]
-    return Table("intervals", results.title, "95 % intervals", "Method", columns, sections, tuple(notes))
+    return method_table(results, "intervals", "95 % intervals", columns, cells, notes, methods=results.ranked)
 
 
 REDUCED = "reduced"

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
-from equable.reports.tables.table import Cell, Row, Section, Table
+from equable.reports.tables.table import Cell, Row, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -36,31 +36,23 @@ _LATEX_ESCAPES = {
 }
 
 
-def _shown(sections: tuple[Section, ...]) -> list[Section]:
-    return [section for section in sections if section.rows]
-
-
 def markdown(table: Table) -> str:
     """The table in GitHub's Markdown; section headings are rows of their own, the best is bold."""
-    width = len(table.columns) + 1
-    lines = [f"### {_plain(table.full_title)}", ""]
-    lines += [_markdown_line([table.stub, *(column.heading for column in table.columns)])]
-    lines += ["|" + ":---|" + "---:|" * (width - 1)]
-    for section in _shown(table.sections):
+    width = len(table.columns)
+    grid = [[_plain(text) for text in (table.stub, *(column.heading for column in table.columns))]]
+    for section in table.sections:
         if section.title:
-            lines.append(_markdown_line([f"*{_plain(section.title)}*", *[""] * (width - 1)], raw=True))
-        lines += [_markdown_row(row) for row in section.rows]
-    notes = [*table.notes, *(section.note for section in _shown(table.sections) if section.note)]
-    return "\n".join([*lines, *(f"\n{_plain(note)}" for note in notes)]) + "\n"
+            grid.append([f"*{_plain(section.title)}*", *[""] * width])
+        grid += [_markdown_row(row) for row in section.rows]
+    heading, *rows = ["| " + " | ".join(texts) + " |" for texts in grid]
+    notes = [f"\n{_plain(note)}" for note in table.all_notes]
+    ruled = "|" + ":---|" + "---:|" * width
+    return "\n".join([f"### {_plain(table.full_title)}", "", heading, ruled, *rows, *notes]) + "\n"
 
 
-def _markdown_row(row: Row) -> str:
+def _markdown_row(row: Row) -> list[str]:
     cells = [f"**{_plain(c.text)}**" if c.best else _plain(c.text) for c in row.cells]
-    return _markdown_line([_plain(row.label), *cells], raw=True)
-
-
-def _markdown_line(texts: list[str], raw: bool = False) -> str:
-    return "| " + " | ".join(texts if raw else [_plain(text) for text in texts]) + " |"
+    return [_plain(row.label), *cells]
 
 
 def _plain(text: str) -> str:
@@ -76,14 +68,13 @@ def latex(table: Table) -> str:
     """The table for booktabs, with caption and label."""
     width = len(table.columns) + 1
     body = []
-    for section in _shown(table.sections):
+    for section in table.sections:
         body.append(r"\midrule")
         if section.title:
             body.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_tex(section.title)}}}}} \\")
         body += [_latex_row(row) for row in section.rows]
     heading = " & ".join(_tex(text) for text in [table.stub, *(c.short for c in table.columns)])
-    notes = [*table.notes, *(section.note for section in _shown(table.sections) if section.note)]
-    caption = " ".join([_tex(table.full_title) + ".", *(_tex(note) for note in notes)])
+    caption = " ".join([_tex(table.full_title) + ".", *(_tex(note) for note in table.all_notes)])
     lines = [
         "% needs \\usepackage{booktabs}",
         r"\begin{table}",
@@ -125,7 +116,7 @@ def _tex(text: str) -> str:
 
 def csv_text(table: Table) -> str:
     """The numbers behind the table: std and interval ends in columns of their own, the marks last."""
-    rows = [(section, row) for section in _shown(table.sections) for row in section.rows]
+    rows = [(section, row) for section in table.sections for row in section.rows]
     parts: list[list[str]] = []
     for index in range(len(table.columns)):
         cells = [row.cells[index] for _, row in rows]
@@ -185,7 +176,7 @@ def rich_table(table: Table) -> RichTable:
     for column in table.columns:
         # the unit on a line of its own: headings wider than the numbers would cut them off at 80 columns
         drawn.add_column(Text(column.heading.replace(" (", "\n(")), justify="right")
-    for section in _shown(table.sections):
+    for section in table.sections:
         if section.title:
             drawn.add_row(Text(section.title, style="italic dim"))
         for row in section.rows:

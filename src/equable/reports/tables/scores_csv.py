@@ -11,6 +11,7 @@ from equable.reports.tables.main import METRICS
 from equable.reports.tables.render import csv_lines
 from equable.reports.tables.runtime import PARTS
 
+KEYS = ("run", "dataset", "backbone", "seed", "task", "method")
 COMPARED = (*METRICS, "pooled_ece", "average_ece_change")
 WITH_INTERVAL = ("average_ece", "average_ece_change", "delta_last_ece", "max_delta_ece")
 
@@ -18,18 +19,8 @@ WITH_INTERVAL = ("average_ece", "average_ece_change", "delta_last_ece", "max_del
 def scores_csv(*runs: Results) -> str:
     """All scores of all seeds, also of unfinished ones; floats keep every bit."""
     ends = [f"{name}_{end}" for name in WITH_INTERVAL for end in ("low", "high")]
-    heading = [
-        "run",
-        "dataset",
-        "backbone",
-        "seed",
-        "task",
-        "method",
-        *COMPARED,
-        *ends,
-        "quantile_pooled_ece",
-        *(f"{p}_seconds" for p in PARTS),
-    ]
+    seconds = [f"{part}_seconds" for part in PARTS]
+    heading = [*KEYS, *COMPARED, *ends, "quantile_pooled_ece", *seconds]
     lines = [
         [run.name, run.title, run.backbone, *_line(score)]
         for run in runs

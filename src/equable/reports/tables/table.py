@@ -38,10 +38,14 @@ class Column:
         return f"{self.group}: {self.short}" if self.group else self.short
 
 
-def percent(key: str, label: str, *, change: bool = False, ranked: bool = True, about: str = "") -> Column:
-    """A column of fractions printed in percent, or of their changes printed in points; lower is better."""
-    best: Literal["low"] | None = "low" if ranked else None
-    return Column(key, label, "points" if change else "%", 2, 100.0, change, best, about)
+def percent(key: str, label: str, digits: int = 2, *, ranked: bool = False, about: str = "") -> Column:
+    """A column of fractions printed in percent; where it is ranked, lower is better."""
+    return Column(key, label, "%", digits, 100.0, best="low" if ranked else None, about=about)
+
+
+def points(key: str, label: str, digits: int = 1, *, ranked: bool = False, about: str = "") -> Column:
+    """A column of changes of fractions printed in points; where it is ranked, lower is better."""
+    return Column(key, label, "points", digits, 100.0, True, "low" if ranked else None, about)
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,11 @@ class Table:
         """The columns' groups and how many columns each spans; empty without groups."""
         runs = [(name, len(list(columns))) for name, columns in groupby(self.columns, lambda c: c.group)]
         return runs if any(name for name, _ in runs) else []
+
+    @property
+    def all_notes(self) -> list[str]:
+        """The notes of the table, then those of its sections."""
+        return [*self.notes, *(section.note for section in self.sections if section.note)]
 
     @property
     def full_title(self) -> str:

@@ -1,19 +1,20 @@
 """Continual learners: what a training step sees and minimises.
 
 A learner is a module ``equable.training.learners.<name>`` with a class ``Learner`` and a row of `LEARNERS`.
-``Learner(network, images, memory_rows, settings)`` is made at the start of each task, with the network as
-the previous task left it. It has
+``Learner(network, inputs, memory, settings)`` is made at the start of each task, with the network as the
+previous task left it and the replay memory as `equable.training.exemplars.Exemplars`. It has
 
 - ``n_replayed``, the number of rows it adds to each step;
 - ``batch(rows, generator)``, the rows of a step, those of the current task first;
-- ``loss(logits, labels, rows)``, the loss of such a batch, logits (n, seen classes).
+- ``loss(logits, labels, rows)``, the loss of such a batch, logits (n, seen classes);
+- ``stores_logits``, whether the replay memory keeps the logits of its rows.
 """
 
 from importlib import import_module
 from typing import Any
 
 #: Name in the settings → name in tables.
-LEARNERS = {"er": "Experience replay"}
+LEARNERS = {"er": "Experience replay", "derpp": "DER++"}
 
 
 def load_learner(name: str) -> Any:

@@ -1,0 +1,252 @@
+"""Cross-fitted posteriors: every row of the calibration buffer, judged by a fit that it took no part in.
+
+The calibrator is fitted on four of five folds and gives the posteriors of the fifth. The calibrator in use is
+fitted on all rows. `PredictionSets` and `Referral` read their thresholds off these posteriors.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from equable.arrays import FloatArray, IntArray
+from equable.calibrators.base import Calibrator, group_codes
+from equable.calibrators.serialization import load_with_extras, save_with_extras
+from equable.calibrators.task_mix import TaskMix, task_shares
+from equable.errors import EquableWarning, FileFormatError, InputError
+from equable.outputs import Outputs
+
+FOLDS = 5
+# Rows that are calibrated together; a larger batch is calibrated by itself.
+CHUNK_ROWS = 1 << 16
+# Names of the arrays in a file.
+POSTERIORS, LABELS, TASKS = "decisions_posteriors", "decisions_labels", "decisions_class_tasks"
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """A calibrator fitted on all rows, and the cross-fitted posteriors of the rows.
+
+    Attributes
+    ----------
+    calibrator
+        Fitted on all rows.
+    posteriors
+        (M, K) of the scored rows; of `TaskMix` those of its bias correction, under the buffer's mix.
+    labels
+        (M,) their true classes.
+    class_tasks
+        (K,) task of each class, numbered from 0 in ascending order; −1 for a class without rows; None where
+        no tasks were given.
+    """
+
+    calibrator: Calibrator
+    posteriors: FloatArray
+    labels: IntArray
+    class_tasks: IntArray | None
+
+    @property
+    def tasks(self) -> IntArray:
+        """Task of each scored row, (M,); zeros where no tasks were given."""
+        return self.task_of_class[self.labels]
+
+    @property
+    def task_of_class(self) -> IntArray:
+        """`class_tasks`, zeros where no tasks were given."""
+        return np.zeros(self.posteriors.shape[1], np.int64) if self.class_tasks is None else self.class_tasks
+
+    @property
+    def n_tasks(self) -> int:
+        """T, the number of tasks."""
+        return int(self.task_of_class.max()) + 1
+
+    @property
+    def row_shares(self) -> FloatArray:
+        """Share of each task in the scored rows, (T,)."""
+        return np.bincount(self.tasks, minlength=self.n_tasks) / len(self.labels)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is stored beside the calibrator."""
+        found: dict[str, np.ndarray] = {POSTERIORS: self.posteriors, LABELS: self.labels}
+        return found if self.class_tasks is None else {**found, TASKS: self.class_tasks}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one safetensors file, atomically; `equable.load` reads its calibrator alone."""
+        save_with_extras(self.calibrator, path, self.arrays())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` of this class, of `PredictionSets` or of `Referral` wrote."""
+        return cls.from_extras(path, *load_with_extras(path))
+
+    @classmethod
+    def from_extras(
+        cls, path: str | os.PathLike[str], calibrator: Calibrator, extras: dict[str, np.ndarray]
+    ) -> Self:
+        """Check the arrays of a file; `path` is named in errors."""
+        if POSTERIORS not in extras or LABELS not in extras:
+            raise FileFormatError(
+                f"{path} must hold cross-fitted posteriors for sets and referral; it holds "
+                "a calibrator without them. Make it with: equable calibrate … --decisions"
+            )
+        posteriors = extras[POSTERIORS]
+        labels = extras[LABELS]
+        tasks = extras.get(TASKS)
+        if not _plausible(posteriors, labels, tasks, calibrator.n_classes_):
+            raise FileFormatError(f"{path}: posteriors, labels and tasks must be those of one cross-fit")
+        return cls(calibrator, posteriors, labels, tasks)
+
+    def batches(self, logits: Any, features: Any, groups: Any) -> Iterator[Batches]:
+        """The rows' probabilities, a few whole batches at a time: memory does not grow with the rows."""
+        rows = self.calibrator._check_rows(logits, features, groups)
+        codes, _ = group_codes(rows.groups, len(rows))
+        order = np.argsort(codes, kind="stable")
+        first = np.flatnonzero(np.diff(codes[order], prepend=-1))  # where each batch begins
+        start = 0
+        while start < len(order):
+            # the last batch that ends within the chunk, or one larger batch
+            ends = np.append(first[1:], len(order))
+            fitting = ends[(ends > start) & (ends <= start + CHUNK_ROWS)]
+            end = int(fitting[-1] if len(fitting) else ends[ends > start][0])
+            chosen = order[start:end]
+            yield self._judge(chosen, rows[chosen], codes[chosen])
+            start = end
+
+    def _judge(self, chosen: IntArray, rows: Outputs, codes: IntArray) -> Batches:
+        codes = np.unique(codes, return_inverse=True)[1]
+        arrays = {"features": rows.features, "groups": codes}
+        probabilities = self.calibrator.predict_proba(rows.logits, **arrays)
+        if not isinstance(
+            self.calibrator, TaskMix
+        ):  # q = π: one mix, that of the buffer's rows, for every batch
+            mixes = self.row_shares[None]
+            return Batches(chosen, probabilities, np.zeros_like(codes), mixes, np.ones_like(mixes))
+        mixes = np.stack([facts.mix for facts in self.calibrator.explain(rows.logits, **arrays)])
+        mixes, same = np.unique(mixes, axis=0, return_inverse=True)  # single rows share one mix
+        return Batches(
+            chosen, probabilities, same.reshape(-1)[codes], mixes, mixes / task_shares(self.calibrator)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Some whole batches: n rows, G distinct mixes of tasks."""
+
+    rows: IntArray  # (n,) places among all rows
+    probabilities: FloatArray  # (n, K)
+    codes: IntArray  # (n,) number of each row's mix
+    mixes: FloatArray  # (G, T) q
+    ratios: FloatArray  # (G, T) q / π, the factors of the buffer's posteriors
+
+
+def cross_fit(
+    calibrator: Calibrator,
+    logits: Any,
+    y: Any,
+    *,
+    features: Any = None,
+    tasks: Any = None,
+    random_state: int = 0,
+) -> CrossFit:
+    """Fit on all rows, and give each row the posterior of a fit on the other four folds.
+
+    Folds are stratified by class. Rows of a class with a single row stay in every fit and are not scored.
+
+    Parameters
+    ----------
+    calibrator
+        Its settings are used; it stays unfitted.
+    logits, y, features, tasks
+        The calibration buffer, as for ``fit``; a class belongs to one task.
+    random_state
+        Seed of the folds.
+
+    Examples
+    --------
+    >>> import numpy as np, equable
+    >>> from equable.decisions import cross_fit
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1, 2, 3], 50)
+    >>> logits = 2 * np.eye(4)[y] + rng.normal(size=(200, 4))
+    >>> shared = cross_fit(equable.TaskMix(), logits, y, tasks=y // 2)
+    >>> sets = equable.PredictionSets.from_cross_fit(shared, confidence_level=0.9)
+    >>> referral = equable.Referral.from_cross_fit(shared, max_error=0.1)
+    >>> sets.predict_set(logits).shape, referral.accept(logits).shape
+    ((200, 4), (200,))
+    """
+    if not isinstance(calibrator, Calibrator):
+        raise InputError(f"calibrator must be a calibrator of equable; got {calibrator!r:.100}")
+    fitted = _new(calibrator).fit(logits, y, features=features, tasks=tasks)
+    rows = Outputs(logits, y, features, tasks)
+    assert rows.labels is not None
+    folds = _folds(rows.labels, rows.n_classes, random_state)
+    posteriors = np.full(rows.logits.shape, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EquableWarning)  # the fit on all rows has given them
+        for fold in range(FOLDS):
+            held = folds == fold
+            if held.any():
+                posteriors[held] = _held_out(_new(calibrator), rows[~held], rows[held])
+    scored = folds >= 0
+    if not scored.any():
+        raise InputError("cross-fitting needs a class with at least two rows; every class has one")
+    return CrossFit(fitted, posteriors[scored], rows.labels[scored], _class_tasks(rows))
+
+
+def _new(calibrator: Calibrator) -> Calibrator:
+    return type(calibrator)(**calibrator.get_params())
+
+
+def _folds(labels: IntArray, n_classes: int, random_state: int) -> IntArray:
+    """The fold of each row, (N,); −1 for the row of a class that has no other."""
+    rng = np.random.default_rng(random_state)
+    folds = np.full(len(labels), -1)
+    dealt = 0  # classes go on where the one before ended: folds differ by few rows
+    for c in range(n_classes):
+        mine = rng.permutation(np.flatnonzero(labels == c))
+        if len(mine) > 1:
+            folds[mine] = (dealt + np.arange(len(mine))) % FOLDS
+            dealt += len(mine)
+    return folds
+
+
+def _held_out(calibrator: Calibrator, fit: Outputs, held: Outputs) -> FloatArray:
+    calibrator.fit(fit.logits, fit.labels, features=fit.features, tasks=fit.tasks)
+    # TaskMix: each row alone, the bias correction under π. Others: one batch, mixed like the buffer.
+    alone = np.arange(len(held)) if isinstance(calibrator, TaskMix) else None
+    return calibrator.predict_proba(held.logits, features=held.features, groups=alone)
+
+
+def _class_tasks(rows: Outputs) -> IntArray | None:
+    if rows.tasks is None:
+        return None
+    assert rows.labels is not None
+    found = np.full(rows.n_classes, -1)
+    numbers = np.unique(rows.tasks, return_inverse=True)[1].reshape(-1)
+    found[rows.labels] = numbers
+    mixed = np.flatnonzero(found[rows.labels] != numbers)
+    if len(mixed):
+        raise InputError(f"each class must belong to one task; class {rows.labels[mixed[0]]} has rows of two")
+    return found
+
+
+def _plausible(posteriors: np.ndarray, labels: np.ndarray, tasks: np.ndarray | None, n_classes: int) -> bool:
+    """Whether the arrays of a file can be those of a cross-fit."""
+    if posteriors.dtype != np.float64 or posteriors.ndim != 2 or posteriors.shape[1] != n_classes:
+        return False
+    if not len(posteriors) or not (np.abs(posteriors.sum(axis=1) - 1) < 1e-6).all() or posteriors.min() < 0:
+        return False
+    if labels.dtype != np.int64 or labels.shape != posteriors.shape[:1]:
+        return False
+    if labels.min() < 0 or labels.max() >= n_classes:
+        return False
+    if tasks is None:
+        return True
+    if tasks.dtype != np.int64 or tasks.shape != (n_classes,) or tasks.min() < -1:
+        return False
+    return bool(tasks[labels].min() >= 0 and tasks.max() < n_classes)

@@ -1,0 +1,198 @@
+"""Prediction sets: all classes that a row may belong to, with a level that holds on every task or batch."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from equable.arrays import FloatArray, row_blocks
+from equable.calibrators.base import Calibrator
+from equable.calibrators.serialization import load_with_extras, save_with_extras
+from equable.calibrators.validation import require_choice
+from equable.decisions.cross_fit import Batches, CrossFit, cross_fit
+from equable.decisions.settings import require_share, stored_settings
+from equable.errors import InputError, NotFittedError
+
+SETTINGS = "prediction_sets"
+GUARANTEES = ("task", "batch")
+
+
+class PredictionSets:
+    """Conformal sets on the cross-fitted posteriors of the calibration buffer.
+
+    The score of a class is s = 1 − p. For a batch with the estimated mix q of tasks (`TaskMix`; q = π for
+    every other calibrator) the buffer's posteriors are re-weighted by q_t / π_t, like those of the batch,
+    and class c of task t is in the set of a row when its score is at most τ_t:
+
+    - ``guarantee="task"``: τ_t is the ⌈(n_t + 1) · level⌉-th smallest score of the n_t buffer rows of task t
+      (Mondrian conformal). The level holds on every task, whatever the mix of the batch.
+    - ``guarantee="batch"``: buffer rows of task t weigh w_t = q_t / (n_t / n); τ_t is the least score at
+      which their weights reach level · (n + w_t) (weighted conformal under label shift). The level holds on
+      the batch as a whole: sets are smaller in batches of one task, and rare tasks of a batch are not
+      protected.
+
+    With too few rows for the level, τ_t is infinite: every class of the task is in. The most probable class
+    is always in. Both levels assume that rows of a task look as they did in the calibration buffer;
+    cross-fitting makes them approximate.
+
+    Parameters
+    ----------
+    calibrator
+        Unfitted; its settings are used.
+    confidence_level
+        In (0, 1).
+    guarantee
+        "task" needs `tasks` at fit.
+
+    Attributes
+    ----------
+    cross_fit_
+        The fitted calibrator and its cross-fitted posteriors.
+
+    Examples
+    --------
+    >>> import numpy as np, equable
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1, 2, 3], 100)
+    >>> logits = 2 * np.eye(4)[y] + rng.normal(size=(400, 4)) + [0, 0, 2, 2]
+    >>> half = np.arange(400) % 2 == 0
+    >>> sets = equable.PredictionSets(equable.TaskMix(), confidence_level=0.9)
+    >>> sets = sets.fit(logits[half], y[half], tasks=y[half] // 2)
+    >>> found = sets.predict_set(logits[~half])                  # one batch of all rows
+    >>> found.dtype, found.shape, bool(found[np.arange(200), y[~half]].mean() > 0.85)
+    (dtype('bool'), (200, 4), True)
+    """
+
+    def __init__(
+        self,
+        calibrator: Calibrator,
+        confidence_level: float = 0.9,
+        guarantee: Literal["task", "batch"] = "task",
+    ) -> None:
+        self.calibrator = calibrator
+        self.confidence_level = confidence_level
+        self.guarantee: Literal["task", "batch"] = guarantee
+        self.cross_fit_: CrossFit | None = None
+
+    def fit(self, logits: Any, y: Any, *, features: Any = None, tasks: Any = None) -> Self:
+        """Cross-fit the calibrator on the calibration buffer; returns self."""
+        self._check_settings()
+        return self._take(cross_fit(self.calibrator, logits, y, features=features, tasks=tasks))
+
+    @classmethod
+    def from_cross_fit(
+        cls, shared: CrossFit, confidence_level: float = 0.9, guarantee: Literal["task", "batch"] = "task"
+    ) -> Self:
+        """Sets on a cross-fit that is there already; it may serve a `Referral`, too."""
+        made = cls(shared.calibrator, confidence_level, guarantee)
+        made._check_settings()
+        return made._take(shared)
+
+    def predict_set(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
+        """Which classes are in the set of each row, (N, K) boolean; `groups` as for ``predict_proba``."""
+        shared = self._fitted()
+        found = None
+        for batches in shared.batches(logits, features, groups):
+            if found is None:
+                found = np.zeros((len(logits), batches.probabilities.shape[1]), dtype=bool)
+            found[batches.rows] = self._sets(shared, batches)
+        assert found is not None  # logits have at least one row
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write calibrator, cross-fit and settings to one safetensors file, atomically."""
+        shared = self._fitted()
+        settings = np.array([self.confidence_level, GUARANTEES.index(self.guarantee)], dtype=np.float64)
+        save_with_extras(shared.calibrator, path, {**shared.arrays(), SETTINGS: settings})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; its sets are the same."""
+        calibrator, extras = load_with_extras(path)
+        level, guarantee = stored_settings(path, extras, SETTINGS, "PredictionSets")
+        shared = CrossFit.from_extras(path, calibrator, extras)
+        return cls.from_cross_fit(shared, float(level), "batch" if guarantee else "task")
+
+    def _check_settings(self) -> None:
+        require_share("confidence_level", self.confidence_level)
+        require_choice("guarantee", self.guarantee, GUARANTEES)
+
+    def _take(self, shared: CrossFit) -> Self:
+        if self.guarantee == "task" and shared.class_tasks is None:
+            raise InputError('guarantee="task" needs tasks= at fit, one entry a row; got None')
+        self.cross_fit_ = shared
+        return self
+
+    def _fitted(self) -> CrossFit:
+        if self.cross_fit_ is None:
+            raise NotFittedError(
+                "PredictionSets must be fitted before use: call fit(logits, y, tasks=…) first"
+            )
+        return self.cross_fit_
+
+    def _sets(self, shared: CrossFit, batches: Batches) -> np.ndarray:
+        tau = self._thresholds(shared, batches)
+        p = batches.probabilities
+        found: np.ndarray = 1 - p <= tau[batches.codes][:, shared.task_of_class]
+        found[:, shared.task_of_class < 0] = True  # a class without calibration rows: nothing is known
+        found[np.arange(len(p)), p.argmax(axis=1)] = True
+        return found
+
+    def _thresholds(self, shared: CrossFit, batches: Batches) -> FloatArray:
+        """τ (G, T)."""
+        tau: FloatArray = np.empty(batches.mixes.shape)
+        tasks = shared.tasks
+        for block in row_blocks(len(tau), len(tasks)):
+            scores = 1 - own_posteriors(shared, batches.ratios[block])
+            if self.guarantee == "task":
+                for t in range(shared.n_tasks):
+                    tau[block, t] = _quantile(scores[:, tasks == t], float(self.confidence_level))
+            else:
+                weights = batches.mixes[block] / shared.row_shares
+                tau[block] = _weighted_quantiles(scores, tasks, weights, float(self.confidence_level))
+        return tau
+
+
+def own_posteriors(shared: CrossFit, ratios: FloatArray) -> FloatArray:
+    """Posterior of the true class of each buffer row, re-weighted by q / π (G, T): (G, M)."""
+    p = shared.posteriors
+    by_task = task_sums(shared)
+    own = p[np.arange(len(p)), shared.labels]
+    found: FloatArray = own * ratios[:, shared.tasks] / (ratios @ by_task.T)
+    return found
+
+
+def task_sums(shared: CrossFit) -> FloatArray:
+    """Posterior of each task, (M, T)."""
+    tasks = shared.task_of_class
+    members = np.eye(shared.n_tasks)[tasks] * (tasks >= 0)[:, None]
+    sums: FloatArray = shared.posteriors @ members
+    sums[:, 0] += shared.posteriors[:, tasks < 0].sum(
+        axis=1
+    )  # classes without rows: their factor is 1 anyway
+    return sums
+
+
+def _quantile(scores: FloatArray, level: float) -> FloatArray:
+    """The ⌈(n + 1) · level⌉-th smallest score of each line (G, n); infinite where there is none."""
+    n_rows = scores.shape[1]
+    place = int(np.ceil((n_rows + 1) * level - 1e-9))  # 20 · 0.95 is 19, not 19.000000000000004
+    if place > n_rows:
+        return np.full(len(scores), np.inf)
+    found: FloatArray = np.partition(scores, place - 1, axis=1)[:, place - 1]
+    return found
+
+
+def _weighted_quantiles(scores: FloatArray, tasks: Any, weights: FloatArray, level: float) -> FloatArray:
+    """The least score at which the weights (G, T) of rows up to it reach level · (Σw + w_t): (G, T)."""
+    order = np.argsort(scores, axis=1)
+    ordered = np.take_along_axis(scores, order, axis=1)
+    reached = np.cumsum(np.take_along_axis(weights[:, tasks], order, axis=1), axis=1)
+    found = np.empty(weights.shape)
+    for t in range(weights.shape[1]):
+        enough = reached >= (level * (reached[:, -1] + weights[:, t]) - 1e-9)[:, None]
+        first = ordered[np.arange(len(ordered)), enough.argmax(axis=1)]
+        found[:, t] = np.where(enough[:, -1], first, np.inf)
+    return found

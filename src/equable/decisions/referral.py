@@ -1,0 +1,198 @@
+"""Referral with a bound: which rows the machine may answer, so that few of its answers are wrong."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from typing import Any, Self
+
+import numpy as np
+
+from equable.arrays import FloatArray, row_blocks
+from equable.calibrators.base import Calibrator
+from equable.calibrators.serialization import load_with_extras, save_with_extras
+from equable.decisions.cross_fit import Batches, CrossFit, cross_fit
+from equable.decisions.prediction_sets import task_sums
+from equable.decisions.settings import require_share, stored_settings
+from equable.errors import EvidenceWarning, NotFittedError
+
+SETTINGS = "referral"
+# Thresholds that are tried: the top 1 %, 2 %, … 100 % of the buffer's rows. Few of them, because the lowest
+# that passes is taken, and each is one more chance to pass by luck.
+TRIED = 100
+
+
+class Referral:
+    """Accept the rows whose top probability reaches a threshold with a bounded error.
+
+    For each batch the calibration buffer's cross-fitted posteriors are re-weighted by q_t / π_t, the
+    batch's mix of tasks (`TaskMix`; q = π for every other calibrator), and its rows weigh w_t = q_t / (n_t
+    / n). Among the buffer rows with a top probability ≥ τ, with n_eff = (Σw)² / Σw² effective rows (Kish)
+    and the weighted share e of errors, the upper confidence bound (Clopper–Pearson) of the error is
+
+        u(τ) = the `confidence_level` quantile of Beta(e·n_eff + 1, n_eff − e·n_eff).
+
+    The lowest τ with u(τ) ≤ `max_error` is used; where there is none, no row of the batch is accepted and an
+    `EvidenceWarning` says so. Test rows and their labels have no part in the choice.
+
+    Parameters
+    ----------
+    calibrator
+        Unfitted; its settings are used.
+    max_error
+        Tolerated share of errors among accepted rows, in (0, 1).
+    confidence_level
+        Probability, over calibration buffers, that it is kept; in (0, 1).
+
+    Attributes
+    ----------
+    cross_fit_
+        The fitted calibrator and its cross-fitted posteriors.
+
+    Notes ----- log(1 − confidence_level) / log(1 − max_error) effective rows without an error are needed:
+    45 at 5 % and 90 %.
+
+    Examples
+    --------
+    >>> import numpy as np, equable
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1, 2, 3], 150)
+    >>> logits = 3 * np.eye(4)[y] + rng.normal(size=(600, 4))
+    >>> half = np.arange(600) % 2 == 0
+    >>> referral = equable.Referral(equable.TaskMix(), max_error=0.05)
+    >>> referral = referral.fit(logits[half], y[half], tasks=y[half] // 2)
+    >>> accepted = referral.accept(logits[~half])
+    >>> p = referral.cross_fit_.calibrator.predict_proba(logits[~half])
+    >>> wrong = p.argmax(axis=1) != y[~half]
+    >>> bool(accepted.mean() > 0.8), bool(wrong[accepted].mean() <= 0.05)
+    (True, True)
+    """
+
+    def __init__(
+        self, calibrator: Calibrator, max_error: float = 0.05, confidence_level: float = 0.9
+    ) -> None:
+        self.calibrator = calibrator
+        self.max_error = max_error
+        self.confidence_level = confidence_level
+        self.cross_fit_: CrossFit | None = None
+
+    def fit(self, logits: Any, y: Any, *, features: Any = None, tasks: Any = None) -> Self:
+        """Cross-fit the calibrator on the calibration buffer; returns self."""
+        self._check_settings()
+        self.cross_fit_ = cross_fit(self.calibrator, logits, y, features=features, tasks=tasks)
+        return self
+
+    @classmethod
+    def from_cross_fit(cls, shared: CrossFit, max_error: float = 0.05, confidence_level: float = 0.9) -> Self:
+        """Referral on a cross-fit that is there already; it may serve `PredictionSets`, too."""
+        made = cls(shared.calibrator, max_error, confidence_level)
+        made._check_settings()
+        made.cross_fit_ = shared
+        return made
+
+    def accept(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
+        """Whether the machine may answer each row, (N,) boolean; `groups` as for ``predict_proba``."""
+        if self.cross_fit_ is None:
+            raise NotFittedError("Referral must be fitted before use: call fit(logits, y, tasks=…) first")
+        accepted = np.zeros(len(logits), dtype=bool)
+        refused = 0
+        for batches in self.cross_fit_.batches(logits, features, groups):
+            tau = self._thresholds(self.cross_fit_, batches)[batches.codes]
+            accepted[batches.rows] = batches.probabilities.max(axis=1) >= tau
+            refused += int(np.isinf(tau).sum())
+        self._warn_if_refused(refused, len(accepted))
+        return accepted
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write calibrator, cross-fit and settings to one safetensors file, atomically."""
+        if self.cross_fit_ is None:
+            raise NotFittedError("Referral must be fitted before it is saved")
+        settings = np.array([self.max_error, self.confidence_level], dtype=np.float64)
+        arrays = {**self.cross_fit_.arrays(), SETTINGS: settings}
+        save_with_extras(self.cross_fit_.calibrator, path, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; it accepts the same rows."""
+        calibrator, extras = load_with_extras(path)
+        max_error, level = stored_settings(path, extras, SETTINGS, "Referral")
+        return cls.from_cross_fit(CrossFit.from_extras(path, calibrator, extras), max_error, level)
+
+    def _check_settings(self) -> None:
+        require_share("max_error", self.max_error)
+        require_share("confidence_level", self.confidence_level)
+
+    def _warn_if_refused(self, refused: int, n_rows: int) -> None:
+        if not refused:
+            return
+        needed = math.ceil(math.log(1 - self.confidence_level) / math.log(1 - self.max_error))
+        warnings.warn(
+            f"{refused} of {n_rows} rows are in batches for which no threshold keeps the error at or below "
+            f"{self.max_error:g} with confidence {self.confidence_level:g}: none of them is accepted. "
+            f"At least {needed} effective calibration rows without an error are needed",
+            EvidenceWarning,
+            stacklevel=3,
+        )
+
+    def _thresholds(self, shared: CrossFit, batches: Batches) -> FloatArray:
+        """τ (G,), infinite where no threshold passes."""
+        tau = np.empty(len(batches.mixes))
+        best, right = _best_of_tasks(shared)
+        sums = task_sums(shared)
+        for block in row_blocks(len(tau), sums.size):
+            ratios = batches.ratios[block, None]  # (G, 1, T)
+            weighted = best * ratios
+            winner = weighted.argmax(axis=2)  # task of the most probable class, (G, M)
+            top = np.take_along_axis(weighted, winner[..., None], axis=2)[..., 0] / (ratios[:, 0] @ sums.T)
+            wrong = ~right[np.arange(len(sums)), winner]
+            weights = (batches.mixes[block] / shared.row_shares)[:, shared.tasks]
+            tau[block] = _lowest_threshold(
+                top, wrong, weights, float(self.max_error), float(self.confidence_level)
+            )
+        return tau
+
+
+def _best_of_tasks(shared: CrossFit) -> tuple[FloatArray, np.ndarray]:
+    """Largest posterior within each task, and whether its class is the true one, (M, T) both."""
+    best = np.zeros((len(shared.labels), shared.n_tasks))
+    right = np.zeros(best.shape, dtype=bool)
+    for t in range(shared.n_tasks):
+        # a class without calibration rows belongs to no task: it counts with the first
+        mine = np.flatnonzero((shared.task_of_class == t) | ((shared.task_of_class < 0) & (t == 0)))
+        if len(mine):
+            place = shared.posteriors[:, mine].argmax(axis=1)
+            best[:, t] = shared.posteriors[np.arange(len(best)), mine[place]]
+            right[:, t] = mine[place] == shared.labels
+    return best, right
+
+
+def _lowest_threshold(
+    top: FloatArray, wrong: np.ndarray, weights: FloatArray, max_error: float, level: float
+) -> FloatArray:
+    """The lowest of the tried thresholds whose upper bound is at most `max_error`, (G,), from (G, M) rows."""
+    from scipy.special import betainc
+
+    order = np.argsort(-top, axis=1, kind="stable")
+    top, wrong, weights = (np.take_along_axis(a, order, axis=1) for a in (top, wrong, weights))
+    mass = np.cumsum(weights, axis=1)
+    effective = mass**2 / np.cumsum(weights**2, axis=1)
+    errors = np.cumsum(weights * wrong, axis=1) / mass * effective
+    # u(τ) ≤ max_error exactly if the Beta distribution function at max_error is at least the level
+    places = _tried_places(top, mass / mass[:, -1:])
+    n, k = (np.take_along_axis(a, places, axis=1) for a in (effective, errors))
+    passes = betainc(k + 1, np.maximum(n - k, 1e-12), max_error) >= level
+    lowest = places.shape[1] - 1 - passes[:, ::-1].argmax(axis=1)
+    found = top[np.arange(len(top)), places[np.arange(len(top)), lowest]]
+    return np.where(passes.any(axis=1), found, np.inf)
+
+
+def _tried_places(top: FloatArray, shares: FloatArray) -> np.ndarray:
+    """Where the accepted share reaches 1 %, 2 %, …; of equal top probabilities the last place: (G, TRIED)."""
+    n_rows = top.shape[1]
+    tied = np.append(top[:, :-1] == top[:, 1:], np.zeros((len(top), 1), dtype=bool), axis=1)
+    last = np.where(tied, n_rows - 1, np.arange(n_rows))
+    last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+    wanted = np.arange(1, TRIED + 1) / TRIED - 1e-9
+    places = np.stack([np.searchsorted(line, wanted) for line in shares])
+    return np.take_along_axis(last, np.minimum(places, n_rows - 1), axis=1)

@@ -1,0 +1,71 @@
+"""The stamp of an experiment: files of another one are refused, with the difference named."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from equable.errors import ConfigError
+from equable.scenarios.tasks import Scenario
+from equable.training.settings import TrainingSettings
+from equable.training.task_files import Run
+
+#: Settings that change the last bits only: a run may continue on another machine.
+MAY_CHANGE = ("device", "threads")
+#: Settings that older runs do not have; with these values they do not enter the stamp.
+ADDED_LATER = {"learner": "er"}
+
+
+def make_stamp(
+    rows: np.ndarray,
+    unknown: np.ndarray | None,
+    scenario: Scenario,
+    network: nn.Module,
+    settings: TrainingSettings,
+    seed: int,
+) -> str:
+    """SHA-256 of everything that determines the result, except what may change."""
+    facts = {
+        name: value
+        for name, value in settings.model_dump().items()
+        if name not in MAY_CHANGE and ADDED_LATER.get(name) != value
+    }
+    shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
+    inputs = hashlib.sha256(repr((scenario.hash, sorted(facts.items()), seed, shapes, rows.shape)).encode())
+    inputs.update(np.ascontiguousarray(rows).data)
+    kinds = [(name, type(module).__qualname__) for name, module in network.named_modules()]
+    digest = hashlib.sha256(repr((inputs.hexdigest(), kinds)).encode())
+    digest.update(np.ascontiguousarray(scenario.labels, dtype=np.int64).data)
+    if unknown is not None:
+        digest.update(np.ascontiguousarray(unknown).data)
+    return digest.hexdigest()
+
+
+def require_stamp(run: Run, folder: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse the facts of a file in `folder` that were written by another experiment."""
+    if facts.get("stamp") != run.stamp:
+        raise ConfigError(
+            f"{folder} must come from this experiment; it was made with other {_differences(run, facts)}. "
+            "Give the same, or another folder"
+        )
+
+
+def _differences(run: Run, facts: Mapping[str, Any]) -> str:
+    """The differences between a folder's stored facts and this run."""
+    stored = facts.get("settings")
+    now = {"seed": run.seed, **run.settings.model_dump()}
+    known = {"seed": facts.get("seed", run.seed), **(stored if isinstance(stored, dict) else {})}
+    changed = [
+        f"{name}: {known[name]!r} → {value!r}"
+        for name, value in now.items()
+        if name not in MAY_CHANGE and known.get(name, value) != value
+    ]
+    same_rows = facts.get("scenario_hash", run.scenario.hash) == run.scenario.hash
+    parts = [] if same_rows else ["class order or splits"]
+    parts += [f"settings: {'; '.join(changed)} (stored → given)"] if changed else []
+    return " and ".join(parts) or ("data or network" if stored else "data, network or settings")

@@ -1,0 +1,125 @@
+"""Decisions on the command line: calibrate --decisions, apply --sets --max-error, monitor."""
+
+import json
+
+import numpy as np
+import pytest
+
+import equable
+from calling import call
+from equable.decisions import CrossFit
+from equable.errors import FileFormatError
+from equable.reports.monitor_page import monitor_page, read_log
+from planted import make_incremental
+
+
+@pytest.fixture(scope="module")
+def decided(source, tmp_path_factory):
+    path = tmp_path_factory.mktemp("decided") / "taskmix.safetensors"
+    done = call("calibrate", source / "buffer.npz", "-m", "taskmix", "--decisions", "-o", path)
+    assert done.exit_code == 0, done.stderr
+    return path
+
+
+def test_sets_and_accepted_rows_are_those_of_the_library(source, decided, tmp_path):
+    out = tmp_path / "p.npz"
+    options = ("--sets", "0.8", "--max-error", "0.3", "--groups", "tasks", "--json")
+    done = call("apply", decided, source / "test.npz", *options, "-o", out)
+    assert done.exit_code == 0, done.stderr
+    test = equable.Outputs.load(source / "test.npz")
+    shared = CrossFit.load(decided)
+    with np.load(out) as found:
+        sets = equable.PredictionSets.from_cross_fit(shared, 0.8)
+        np.testing.assert_array_equal(found["sets"], sets.predict_set(test.logits, groups=test.tasks))
+        accepted = equable.Referral.from_cross_fit(shared, 0.3).accept(test.logits, groups=test.tasks)
+        np.testing.assert_array_equal(found["accepted"], accepted)
+        assert found["sets"].dtype == found["accepted"].dtype == bool
+        facts = json.loads(done.stdout)
+        assert facts["mean_set_size"] == pytest.approx(found["sets"].sum(axis=1).mean())
+        assert facts["accepted_share"] == pytest.approx(found["accepted"].mean())
+
+
+def test_the_file_is_an_ordinary_calibrator_too(source, decided, tmp_path):
+    for cal, out in ((decided, "a.npz"), (source / "taskmix.safetensors", "b.npz")):
+        assert call("apply", cal, source / "test.npz", "-o", tmp_path / out).exit_code == 0
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--sets", "1.5"), r"confidence_level must be in \(0, 1\); got 1.5"),
+        (("--max-error", "0"), r"max_error must be in \(0, 1\); got 0"),
+        (("--sets", "0.9", "--guarantee", "row"), "guarantee must be one of"),
+    ],
+)
+def test_bad_levels(source, decided, tmp_path, options, message):
+    done = call("apply", decided, source / "test.npz", *options, "-o", tmp_path / "p.npz")
+    assert done.exit_code != 0
+    assert not (tmp_path / "p.npz").exists()
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(done.stderr)
+
+
+def test_a_calibrator_without_posteriors_and_current_with_decisions_are_refused(source, tmp_path):
+    done = call(
+        "apply", source / "ts.safetensors", source / "test.npz", "--sets", "0.9", "-o", tmp_path / "p"
+    )
+    assert done.exit_code != 0
+    assert "equable calibrate … --decisions" in done.stderr
+    options = ("--current", source / "test.npz", "--decisions", "-o", tmp_path / "c")
+    done = call("calibrate", source / "buffer.npz", "-m", "dats", *options)
+    assert done.exit_code != 0
+    assert "--decisions must go without --current" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Twelve updates of a monitor with late labels; the answers are worse than promised."""
+    data = make_incremental()
+    cal = equable.TaskMix().fit(data.logits, data.y, tasks=data.tasks)
+    monitor = equable.Monitor(cal, log=tmp_path / "log.jsonl")
+    for start in range(0, 360, 30):
+        monitor.update(data.logits[start : start + 30])
+        monitor.feedback(np.arange(start, start + 30), (data.y[start : start + 30] + 1) % 9)
+    return tmp_path / "log.jsonl"
+
+
+def test_the_page_of_a_log_holds_everything_and_loads_nothing(log):
+    page = log.with_suffix(".html")
+    done = call("monitor", log, "--html", page, "--json")
+    assert done.exit_code == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert (facts["rows"], facts["labelled"], facts["updates"], facts["alarm"]) == (360, 330, 12, True)
+    text = page.read_text(encoding="utf-8")
+    for words in ("Mix of tasks", "observed", "expected", "ECE", "e-value", "Alarm at row"):
+        assert words in text
+    assert "prefers-color-scheme: dark" in text
+    assert "http-equiv" in text
+    assert not any(word in text for word in ('src="http', 'href="http', "url(http"))
+    assert "first alarm row" in call("monitor", log).stdout
+
+
+def test_a_log_cut_in_the_middle_loses_the_cut_line_alone(log):
+    whole = read_log(log)
+    content = log.read_bytes()
+    log.write_bytes(content[:-25])
+    cut = read_log(log)
+    assert (len(cut.lines), cut.damaged) == (11, 1)
+    assert cut.lines == whole.lines[:-1]
+    assert "1 damaged line left out" in monitor_page(cut)
+    log.write_bytes(content + content.split(b"\n")[9] + b"\n")  # loaded from a file saved before row 300
+    again = read_log(log)
+    assert [line.rows for line in again.lines] == [30 * i for i in range(1, 11)]
+    assert again.replaced == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"{}\n", b"\xff\xfe", b"[" * 10_000, b'{"rows": NaN}', b"PK\3\4"]
+)
+def test_what_no_monitor_wrote_is_refused(tmp_path, content):
+    (tmp_path / "log").write_bytes(content)
+    with pytest.raises(FileFormatError, match="must be the log of a Monitor"):
+        read_log(tmp_path / "log")
+    assert call("monitor", tmp_path / "log").exit_code != 0

@@ -1,0 +1,88 @@
+"""Referral: the error among accepted rows keeps its bound on planted data; too few rows accept nothing."""
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+import equable
+from equable.decisions import CrossFit
+from equable.decisions.referral import _lowest_threshold
+from equable.errors import EvidenceWarning
+
+
+def planted(n, rng, shift=0.0):
+    """Two tasks of two classes with true posteriors as logits."""
+    y = rng.integers(0, 4, n)
+    seen = 2.2 * np.eye(4)[y] + rng.normal(size=(n, 4))
+    return 2.2 * seen + [0, 0, shift, shift], y
+
+
+@pytest.mark.filterwarnings("ignore::equable.errors.EvidenceWarning")
+def test_the_error_among_accepted_rows_exceeds_the_bound_in_at_most_one_of_ten_draws():
+    rng = np.random.default_rng(0)
+    test, truth = planted(20_000, rng, shift=1.0)
+    violated, shares = [], []
+    for _ in range(200):
+        logits, y = planted(300, rng, shift=1.0)
+        referral = equable.Referral(equable.TemperatureScaling(), 0.05, 0.9).fit(logits, y)
+        accepted = referral.accept(test)
+        wrong = test.argmax(axis=1) != truth
+        violated.append(accepted.any() and wrong[accepted].mean() > 0.05)
+        shares.append(accepted.mean())
+    assert np.mean(violated) < 0.1 + 2 * np.sqrt(0.1 * 0.9 / 200)
+    assert np.mean(shares) > 0.3
+
+
+def test_the_threshold_is_the_lowest_whose_upper_bound_passes():
+    """Against a loop with scipy's quantile; equal weights, ties and one weight of two."""
+    rng = np.random.default_rng(1)
+    for weights in (np.ones(60), np.where(np.arange(60) % 3, 1.0, 2.0)):  # a row has over 1 % of the weight
+        top = np.round(rng.beta(8, 1, 60), 2)
+        wrong = rng.random(60) > top
+        found = _lowest_threshold(top[None], wrong[None], weights[None], 0.2, 0.8)[0]
+        passing = []
+        for tau in np.unique(top):
+            w = weights[top >= tau]
+            n = w.sum() ** 2 / (w**2).sum()
+            errors = n * weights[(top >= tau) & wrong].sum() / w.sum()
+            if beta.ppf(0.8, errors + 1, n - errors) <= 0.2:
+                passing.append(tau)
+        assert found == min(passing)
+
+
+def test_accepted_rows_follow_the_mix_of_their_batch():
+    """A batch of the easy task is accepted where shuffled rows are not."""
+    rng = np.random.default_rng(2)
+
+    def rows(n):
+        y = rng.integers(0, 4, n)
+        return np.where(y < 2, 6, 1)[:, None] * np.eye(4)[y] + rng.normal(size=(n, 4)), y
+
+    logits, y = rows(600)
+    referral = equable.Referral(equable.TaskMix(), 0.05).fit(logits, y, tasks=y // 2)
+    logits, y = rows(400)
+    with pytest.warns(EvidenceWarning, match="no threshold keeps the error"):  # for the hard task
+        pure = referral.accept(logits, groups=y // 2)
+    assert pure[y < 2].mean() > 0.95
+    assert pure[y >= 2].mean() < 0.5
+
+
+def test_too_few_effective_rows_accept_nothing_and_say_so(tmp_path):
+    rng = np.random.default_rng(3)
+    y = np.repeat(np.arange(4), 11)
+    logits = 20 * np.eye(4)[y] + rng.normal(size=(44, 4))
+    referral = equable.Referral(equable.TemperatureScaling(), 0.05, 0.9).fit(logits, y)
+    with pytest.warns(EvidenceWarning, match="At least 45 effective calibration rows without an error"):
+        assert not referral.accept(logits).any()
+    more = CrossFit(
+        referral.cross_fit_.calibrator,
+        np.concatenate([referral.cross_fit_.posteriors] * 2),
+        np.concatenate([referral.cross_fit_.labels] * 2),
+        None,
+    )
+    enough = equable.Referral.from_cross_fit(more, 0.05, 0.9)
+    assert enough.accept(logits).any()
+    enough.save(tmp_path / "referral")
+    again = equable.Referral.load(tmp_path / "referral")
+    assert (again.max_error, again.confidence_level) == (0.05, 0.9)
+    np.testing.assert_array_equal(again.accept(logits), enough.accept(logits))
