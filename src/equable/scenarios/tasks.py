@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class Scenario(Sequence[Task]):
+class Scenario:
     """A sequence of tasks over one dataset; make it with `make_scenario`.
 
     Attributes
@@ -58,12 +58,7 @@ class Scenario(Sequence[Task]):
     def __len__(self) -> int:
         return len(self.tasks)
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        """One task, or a tuple of them."""
+    def __getitem__(self, index: int) -> Task:
         return self.tasks[index]
 
     def __iter__(self) -> Iterator[Task]:
