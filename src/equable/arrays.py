@@ -103,10 +103,8 @@ def as_logits(value: Any) -> np.ndarray:
 
 def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
     """Raise when every row is ≥ 0 and sums to 1; with fewer than `least_rows` rows, only warn."""
-    for block in row_blocks(*logits.shape):
-        rows = logits[block].astype(np.float64)
-        if not ((rows >= 0).all() and (np.abs(rows.sum(axis=1) - 1) <= 1e-3).all()):
-            return
+    if logits.min() < 0 or (np.abs(logits.sum(axis=1, dtype=np.float64) - 1) > 1e-3).any():
+        return
     text = "logits must be the scores before softmax; every row is ≥ 0 and sums to 1, as probabilities do. "
     if len(logits) < least_rows:
         warnings.warn(

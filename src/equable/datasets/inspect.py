@@ -54,7 +54,7 @@ class DatasetReport:
         return "\n".join([*lines, "usable" if self.ok else "not usable"])
 
 
-def paper_table(*, data_dir: PathLike | None = None) -> tuple[dict[str, Any], ...]:
+def paper_table(*, data_dir: PathLike | None = None) -> list[dict[str, Any]]:
     """List the paper's dataset statistics: its five datasets in its order, then the others.
 
     Examples
@@ -62,7 +62,7 @@ def paper_table(*, data_dir: PathLike | None = None) -> tuple[dict[str, Any], ..
     >>> [(row["paper_name"], row["classes"], row["samples"], row["tasks"]) for row in paper_table()[:2]]
     [('CIFAR10', 10, 60000, 5), ('CIFAR100', 100, 60000, 10)]
     """
-    return tuple(
+    return [
         {
             **{name: getattr(source, name) for name in LISTED},
             "megabytes": round(sum(record.bytes for record in source.files) / 1e6, 1),
@@ -70,7 +70,7 @@ def paper_table(*, data_dir: PathLike | None = None) -> tuple[dict[str, Any], ..
             "url": source.files[0].url if source.files else "",
         }
         for source in DATASETS.values()
-    )
+    ]
 
 
 def check(

@@ -52,7 +52,7 @@ def load_dataset(
     if image_size is not None and image_size < 1:
         raise InputError(f"image_size must be at least 1; got {image_size}")
     found = resolve(name_or_path)
-    if isinstance(found, Source) and name_or_path not in (found, found.name):
+    if isinstance(found, Source) and not isinstance(name_or_path, Source) and name_or_path not in DATASETS:
         data_dir = Path(name_or_path).expanduser().parent  # an official file, given by its path
     try:
         dataset = _read(found, data_dir, download, image_size)

@@ -136,10 +136,9 @@ def make_scenario(
     renamed = np.argsort(np.array(arrival))[ids]
     if chosen[0] < 2:
         raise InputError("the first task must have at least two classes to tell apart; got 1")
-    ends = list(accumulate(chosen))
     made = [
-        _make_task(index, range(start, end), renamed, parts)
-        for index, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
+        _make_task(index, range(end - size, end), renamed, parts)
+        for index, (size, end) in enumerate(zip(chosen, accumulate(chosen), strict=True))
     ]
     return Scenario(arrival, renamed, tuple(made))
 
