@@ -99,7 +99,7 @@ class TestRecord:
         ("bad", "message"),
         [
             ({"logits": [[1.0]]}, "logits must have at least 2 columns"),
-            ({"labels": [0, 1, 2, 0, 1, 3]}, r"labels must lie in 0 … 2 \(K = 3 logit columns\); got 3"),
+            ({"labels": [0, 1, 2, 0, 1, 3]}, r"labels must lie in 0 … 2 \(K = 3 classes\); got 3"),
             ({"features": np.ones((5, 4))}, "features must have one row for each of the 6 rows"),
             ({"tasks": [0, 0, 0, 0, 0, -1]}, "tasks must be ≥ 0; got -1"),
             ({"groups": np.ones(6)}, "groups must be whole numbers or text; got dtype float64"),

@@ -103,10 +103,8 @@ def as_logits(value: Any) -> np.ndarray:
 
 def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
     """Raise when every row is ≥ 0 and sums to 1; with fewer than `least_rows` rows, only warn."""
-    for block in row_blocks(*logits.shape):
-        rows = logits[block].astype(np.float64)
-        if not ((rows >= 0).all() and (np.abs(rows.sum(axis=1) - 1) <= 1e-3).all()):
-            return
+    if logits.min() < 0 or (np.abs(logits.sum(axis=1, dtype=np.float64) - 1) > 1e-3).any():
+        return
     text = "logits must be the scores before softmax; every row is ≥ 0 and sums to 1, as probabilities do. "
     if len(logits) < least_rows:
         warnings.warn(
@@ -119,11 +117,10 @@ def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
 def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> IntArray:
     """The (N,) class indices in 0 … K − 1."""
     labels = as_integers(value, name, n_rows)
-    # as unsigned integers, negative numbers are huge
-    if labels.size and labels.view(np.uint64).max() >= n_classes:
-        worst = labels.max() if labels.max() >= n_classes else labels.min()
+    outside = labels[(labels < 0) | (labels >= n_classes)]
+    if outside.size:
         raise InputError(
-            f"{name} must lie in 0 … {n_classes - 1} (K = {n_classes} logit columns); got {worst}"
+            f"{name} must lie in 0 … {n_classes - 1} (K = {n_classes} classes); got {outside[0]}"
         )
     return labels
 
@@ -183,8 +180,9 @@ def as_weights(value: Any, n_rows: int) -> FloatArray:
     if array.dtype.kind not in "iubf":
         raise InputError(f"sample_weight must be real numbers; got dtype {array.dtype}")
     weights: FloatArray = array.astype(np.float64)
-    if not np.isfinite(weights).all() or (weights < 0).any():
-        raise InputError(f"sample_weight must be finite and ≥ 0; got {_first_bad(weights)}")
+    bad = weights[~np.isfinite(weights) | (weights < 0)]
+    if bad.size:
+        raise InputError(f"sample_weight must be finite and ≥ 0; got {bad[0]}")
     if not weights.any():
         raise InputError("sample_weight must have a positive entry; all are 0")
     with np.errstate(over="ignore"):
@@ -218,24 +216,14 @@ def as_probabilities(value: Any, name: str = "y_prob") -> np.ndarray:
 
 
 def _require_finite(array: np.ndarray, name: str, first_row: int = 0) -> None:
-    """Raise at the first NaN or infinity; block by block, without a copy of the array."""
-    for block in row_blocks(array.shape[0], array.shape[1], elements=1 << 20):
-        if not _all_finite(array[block]):
-            rows, columns = np.nonzero(~np.isfinite(array[block]))
-            raise InputError(
-                f"{name} must be finite; got {array[block][rows[0], columns[0]]} "
-                f"in row {first_row + block.start + rows[0]}, column {columns[0]}"
-            )
-
-
-def _all_finite(block: np.ndarray) -> bool:
-    if block.dtype == np.float16:  # slow to compare; their bits without the sign are ordered
-        return bool((block.view(np.uint16) & 0x7FFF).max() < 0x7C00)
-    return bool(np.isfinite(block.min()) and np.isfinite(block.max()))
-
-
-def _first_bad(weights: FloatArray) -> float:
-    return float(weights[~np.isfinite(weights) | (weights < 0)][0])
+    """Raise at the first NaN or infinity."""
+    # NaN passes through min and max, which need no copy of the array.
+    if np.isfinite(array.min()) and np.isfinite(array.max()):
+        return
+    row, column = np.argwhere(~np.isfinite(array))[0]
+    raise InputError(
+        f"{name} must be finite; got {array[row, column]} in row {first_row + row}, column {column}"
+    )
 
 
 def _short(value: Any) -> str:

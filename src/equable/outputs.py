@@ -88,13 +88,7 @@ class Outputs:
     def __getitem__(self, rows: Any) -> Outputs:
         """The chosen rows (a slice, a mask or indices) as a new record."""
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
-        chosen: dict[str, Any] = {n: None if value is None else value[rows] for n, value in arrays.items()}
-        if chosen["logits"].ndim != 2 or not len(chosen["logits"]):
-            return Outputs(**chosen)  # raises
-        part = object.__new__(Outputs)  # the rows of a record are already checked
-        for name, value in chosen.items():
-            object.__setattr__(part, name, value)
-        return part
+        return Outputs(**{n: None if value is None else value[rows] for n, value in arrays.items()})
 
     def save(self, path: str | os.PathLike[str], *, compress: bool = False) -> None:
         """Write an npz file, atomically."""

@@ -313,7 +313,7 @@ BAD_FITS = {
     "text": (lambda d: {"logits": np.full(d.logits.shape, "a")}, "real numbers"),
     "complex": (lambda d: {"logits": d.logits * 1j}, "real numbers"),
     "probabilities": (lambda d: {"logits": np.full(d.logits.shape, 1 / d.logits.shape[1])}, "before softmax"),
-    "label too large": (lambda d: {"y": np.where(d.y == 0, 99, d.y)}, "0 … 8 .K = 9 logit columns.; got 99"),
+    "label too large": (lambda d: {"y": np.where(d.y == 0, 99, d.y)}, "0 … 8 .K = 9 classes.; got 99"),
     "label negative": (lambda d: {"y": d.y - 1}, "got -1"),
     "labels as text": (lambda d: {"y": d.y.astype(str)}, "whole numbers"),
     "labels as fractions": (lambda d: {"y": d.y + 0.5}, "whole numbers"),

@@ -57,7 +57,7 @@ def written(path: Path, arrays: dict[str, Any]) -> Path:
         ({"images": np.zeros((4, 8, 6, 3), np.uint8)}, "must be square; got 8×6"),
         ({"images": np.zeros((4, 8, 8, 3))}, "must be uint8, 0 … 255; got dtype float64"),
         ({"labels": [0, 1, 2, 1]}, "labels must lie in 0 … 1"),
-        ({"labels": [0, 1, -1, 1]}, "0 … 1 (classes are numbered from 0, without gaps); got -1"),
+        ({"labels": [0, 1, -1, 1]}, "0 … 1 (K = 2 classes); got -1"),
         ({"labels": [0, 1, 0]}, "labels must have shape (4,)"),
         ({"split": [0, 0, 3, 2]}, "split must be 0, 1, 2 or -1; got 3"),
         ({"split": [0, 2, 0, 2]}, "class 1 (b) has none"),
@@ -338,12 +338,15 @@ def test_check_and_scenario_agree_on_small_classes(tmp_path: Path, images: int) 
 
 def test_check_says_the_rule_of_labels_in_a_dataset(tmp_path: Path) -> None:
     (problem,) = check(written(tmp_path / "own.npz", change(train_labels=np.arange(12) % 3 - 1))).problems
-    assert problem.endswith("labels must lie in 0 … 1 (classes are numbered from 0, without gaps); got -1")
+    assert problem.endswith("labels must lie in 0 … 1 (K = 2 classes); got -1")
+
+
+PAPER = ("paper_name", "classes", "samples", "tasks", "image_size")
 
 
 def test_the_papers_table(tmp_path: Path) -> None:
     rows = paper_table(data_dir=tmp_path)
-    paper = [(r.paper_name, r.classes, r.samples, r.tasks, r.image_size) for r in rows if r.paper_name]
+    paper = [tuple(row[name] for name in PAPER) for row in rows if row["paper_name"]]
     assert paper == [
         ("CIFAR10", 10, 60000, 5, 32),
         ("CIFAR100", 100, 60000, 10, 32),
@@ -353,16 +356,19 @@ def test_the_papers_table(tmp_path: Path) -> None:
     ]
     others = {"cifar10", "cifar100", "tinyimagenet", "digits"}
     medical = {f"{name}{size}" for name in ("bloodmnist", "dermamnist") for size in ("", "_64")}
-    assert {row.name for row in rows} == others | medical
-    assert [row.name for row in rows if row.cached] == ["digits"]
+    assert {row["name"] for row in rows} == others | medical
+    assert [row["name"] for row in rows if row["cached"]] == ["digits"]
     (tmp_path / "bloodmnist.npz").write_bytes(b"")
-    assert [row.name for row in paper_table(data_dir=tmp_path) if row.cached] == ["bloodmnist", "digits"]
+    assert [row["name"] for row in paper_table(data_dir=tmp_path) if row["cached"]] == [
+        "bloodmnist",
+        "digits",
+    ]
 
 
 def test_the_table_needs_no_optional_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EQUABLE_CACHE", raising=False)
     monkeypatch.setitem(sys.modules, "pooch", None)
-    assert [row.name for row in paper_table() if row.cached] == ["digits"]
+    assert [row["name"] for row in paper_table() if row["cached"]] == ["digits"]
 
 
 def test_importing_is_light() -> None:

@@ -165,7 +165,7 @@ def test_an_interrupted_download_leaves_nothing(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("equable.datasets.download._CappedFile.write", interrupt)
+    monkeypatch.setattr("requests.Response.iter_content", interrupt)
     with pytest.raises(KeyboardInterrupt):
         fetch_file(server.record(), tmp_path)
     assert os.listdir(tmp_path) == []

@@ -108,7 +108,7 @@ def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
         ({f"{ROOT}/train/{WNIDS[0]}/images/x.JPEG": jpeg(9, size=32)}, "x.JPEG must be 64×64 pixels"),
         ({f"{ROOT}/train/n999/images/x.JPEG": jpeg(9)}, "'n999' must be listed in wnids.txt"),
         ({f"{ROOT}/wnids.txt": b"n000\n" + "\n".join(WNIDS).encode()}, r"class 0 \(n000\) has none"),
-        ({f"{ROOT}/wnids.txt": b"\xff"}, "wnids.txt, a list of class ids"),
+        ({f"{ROOT}/wnids.txt": b"\xff"}, "must be listed in wnids.txt"),
         ({"../evil.JPEG": jpeg(9)}, "must lie inside the archive's folder"),
     ],
 )

@@ -48,12 +48,12 @@ def test_a_truncated_file_is_refused(tmp_path):
 def test_weights_of_another_network_are_refused():
     network = SlimResNet18(4, (8, 8, 1), nf=2)
     weights = network.state_dict()
-    with pytest.raises(FileFormatError, match=r"head\.bias must have shape \(5,\); got \(4,\)"):
+    with pytest.raises(FileFormatError, match=r"model: .*SlimResNet18.*\n.*size mismatch for head\.bias"):
         load_weights(
             SlimResNet18(5, (8, 8, 1), nf=2), {**weights, "head.weight": torch.zeros(5, 16)}, "model"
         )
     del weights["head.bias"]
-    with pytest.raises(FileFormatError, match=r"'head\.bias' is in one only"):
+    with pytest.raises(FileFormatError, match=r"Missing key.*head\.bias"):
         load_weights(network, weights, "model")
 
 

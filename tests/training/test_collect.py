@@ -54,8 +54,8 @@ def test_the_calibration_buffer_is_marked(trained):
 
 def test_every_row_is_timed_once(trained):
     for task, facts in enumerate(trained.done):
-        validation = sum(len(t.validation) for t in trained.scenario[: task + 1])
+        validation = sum(len(t.validation) for t in trained.scenario.tasks[: task + 1])
         assert sum(part["rows"] for part in facts["forward"]["validation"].values()) == validation
         assert [part["rows"] for part in facts["forward"]["test"].values()] == [
-            len(t.test) for t in trained.scenario[: task + 1]
+            len(t.test) for t in trained.scenario.tasks[: task + 1]
         ]

@@ -17,7 +17,6 @@ from equable.training.networks import (
     SlimResNet18,
     build_network,
     logits_and_features,
-    require_outputs,
     seen_logits,
 )
 from equable.training.train_task import TaskTrainer
@@ -91,53 +90,27 @@ def test_initial_weights_follow_the_seed_and_leave_the_global_generator_alone():
     assert not torch.equal(first.stem.weight, other.stem.weight)
 
 
-class Own(nn.Module):
-    """What a user brings: features, head, nothing else."""
-
-    def __init__(self, n_classes, image_shape):
-        super().__init__()
-        self.head = nn.Linear(12, n_classes)
-
-    def features(self, x):
-        return x.flatten(1)[:, :12]
-
-
-def test_a_network_of_ones_own_fits():
-    network = build_network(Own, 6, (8, 8, 1), seed=0)
-    logits, features = logits_and_features(network, torch.randn(3, 1, 8, 8), 4)
-    assert logits.shape == (3, 4)
-    assert features.shape == (3, 12)
-
-
 def test_a_network_without_features_is_refused():
     with pytest.raises(InputError, match=r"must have 'features'.*Linear has none"):
         build_network(lambda n_classes, shape: nn.Linear(2, n_classes), 3, (8, 8, 1), seed=0)
 
 
-# ---- networks without a head: logits come from forward
+# ---- own networks: logits, or logits and features, come from forward
 
 
 class Body(nn.Module):
     """Batch norm and dropout, so that a second pass in train mode would leave a trace."""
 
-    def __init__(self, n_classes, image_shape, last="fc"):
+    def __init__(self, n_classes, image_shape):
         super().__init__()
         self.norm = nn.BatchNorm2d(image_shape[2])
         self.layer = nn.Linear(64, 6)
         self.passes = 0
-        setattr(self, last, nn.Linear(6, n_classes))
+        self.fc = nn.Linear(6, n_classes)
 
     def body(self, x):
         self.passes += 1
         return F.dropout(torch.tanh(self.layer(self.norm(x).flatten(1))), 0.2, self.training)
-
-
-class WithHead(Body):
-    def __init__(self, n_classes, image_shape):
-        super().__init__(n_classes, image_shape, last="head")
-
-    def features(self, x):
-        return self.body(x)
 
 
 class Logits(Body):
@@ -187,7 +160,7 @@ class Layered(nn.Module):
         return self.fc(self.features(x))
 
 
-HEADLESS = [Logits, Pair, Backwards, Maps, Layered]
+OWN = [Logits, Backwards, Maps, Layered]
 
 
 def trained_with(network, digits, scenario, folder, monkeypatch=None):
@@ -214,26 +187,26 @@ def trained_with(network, digits, scenario, folder, monkeypatch=None):
 
 
 @pytest.fixture(scope="module")
-def with_head(digits, scenario, tmp_path_factory):
-    return trained_with(WithHead, digits, scenario, tmp_path_factory.mktemp("with_head"))
+def with_pair(digits, scenario, tmp_path_factory):
+    return trained_with(Pair, digits, scenario, tmp_path_factory.mktemp("with_pair"))
 
 
-@pytest.mark.parametrize("network", HEADLESS)
-def test_a_network_without_head_trains_to_the_bits_of_one_with(
-    network, with_head, digits, scenario, tmp_path, monkeypatch
+@pytest.mark.parametrize("network", OWN)
+def test_every_form_of_an_own_network_trains_to_the_same_bits(
+    network, with_pair, digits, scenario, tmp_path, monkeypatch
 ):
     folder = trained_with(network, digits, scenario, tmp_path, monkeypatch)
     for task in ("task-0", "task-1", "task-2"):
-        weights, expected = (load_tensors(f / task / "model.safetensors")[0] for f in (folder, with_head))
+        weights, expected = (load_tensors(f / task / "model.safetensors")[0] for f in (folder, with_pair))
         for name in ("norm.running_mean", "norm.num_batches_tracked", "layer.weight"):
             own = f"features.{name}" if network is Layered else name
             assert torch.equal(weights[own], expected[name]), name
-        assert torch.equal(weights["fc.weight"], expected["head.weight"])
+        assert torch.equal(weights["fc.weight"], expected["fc.weight"])
         for name in ("validation.npz", "test.npz", "perturbed.npz"):
-            assert (folder / task / name).read_bytes() == (with_head / task / name).read_bytes(), name
+            assert (folder / task / name).read_bytes() == (with_pair / task / name).read_bytes(), name
 
 
-@pytest.mark.parametrize(("network", "in_eval"), [(WithHead, 1), (Pair, 1), (Logits, 2), (Backwards, 2)])
+@pytest.mark.parametrize(("network", "in_eval"), [(Pair, 1), (Logits, 2), (Backwards, 2)])
 def test_a_training_step_passes_once(network, in_eval):
     built, x = build_network(network, 4, (8, 8, 1), seed=0), torch.randn(5, 1, 8, 8)
     built.train()
@@ -268,11 +241,6 @@ def answering(value, **methods):
         (answering((torch.zeros(3, 4), "x")), r"features must be .*those of Odd are str"),
         (answering((torch.zeros(3, 4), torch.zeros(3))), r"those of Odd are a tensor \(3,\)"),
         (answering(torch.zeros(3, 4), features=lambda self, x: x[:2]), r"those of Odd are a tensor \(2, 1"),
-        (
-            answering(None, head=lambda self, x: x[:, :2]),
-            r"the 'head' .* K ≥ 4; that of Odd returned .* \(3, 2\)",
-        ),
-        (answering(None, head=lambda self, x: None), "that of Odd returned NoneType"),
     ],
 )
 def test_what_a_network_returns_is_checked(network, said):
@@ -280,7 +248,7 @@ def test_what_a_network_returns_is_checked(network, said):
         logits_and_features(network, torch.zeros(3, 1, 8, 8), 4)
 
 
-@pytest.mark.parametrize("network", [WithHead, Logits])
+@pytest.mark.parametrize("network", [Pair, Logits])
 def test_a_network_with_too_few_outputs_is_refused_before_it_is_trained(
     network, digits, scenario, tmp_path, monkeypatch
 ):
@@ -290,50 +258,36 @@ def test_a_network_with_too_few_outputs_is_refused_before_it_is_trained(
     def narrow(n_classes, image_shape):
         return network(n_classes - 1, image_shape)  # enough for the first tasks
 
-    with pytest.raises(InputError, match=r"K ≥ 6; .*returned a tensor \(32, 5\)"):
+    with pytest.raises(InputError, match=r"K ≥ 6; .* returned .*a tensor \(32, 5\)"):
         train_scenario(digits, scenario, narrow, settings, seed=0, folder=tmp_path, progress=False)
     assert not any(tmp_path.iterdir())
 
 
-class Remembering(Logits):
-    """Learns from its first batch, grows a layer then, and draws also in eval mode."""
+def test_trying_a_network_leaves_the_global_generator_and_the_trained_network_alone(
+    digits, scenario, tmp_path, monkeypatch
+):
+    built = []
 
-    def __init__(self, n_classes, image_shape):
-        super().__init__(n_classes, image_shape)
-        self.first = self.grown = None
+    class Drawing(Logits):
+        """Draws also in eval mode."""
 
-    def features(self, x):
-        if self.first is None:
-            self.first, self.grown = x, nn.Linear(6, 6)
-        return self.grown(super().features(x)) + torch.rand(())
+        def __init__(self, n_classes, image_shape):
+            super().__init__(n_classes, image_shape)
+            built.append(self)
 
-    def train(self, mode=True):  # some forget to return themselves
-        super().train(mode)
+        def features(self, x):
+            return super().features(x) + torch.rand(())
 
+    def interrupted(*_):
+        raise KeyboardInterrupt
 
-def test_trying_a_network_leaves_no_trace():
-    network = build_network(Remembering, 4, (8, 8, 1), seed=0)
+    monkeypatch.setattr(TaskTrainer, "run_epoch", interrupted)
     state = torch.get_rng_state()
-    require_outputs(network, torch.zeros(2, 1, 8, 8), 4)
+    settings = ReplaySettings(batch_size=32, memory_size=12, threads=1)
+    with pytest.raises(KeyboardInterrupt):
+        train_scenario(digits, scenario, Drawing, settings, seed=0, folder=tmp_path, progress=False)
     assert torch.equal(torch.get_rng_state(), state)
-    assert network.training
-    assert network.first is network.grown is None
-    assert network.passes == 0
-
-
-def test_a_network_that_cannot_be_copied_is_not_tried():
-    network, x = build_network(Logits, 4, (8, 8, 1), seed=0), torch.zeros(2, 1, 8, 8)
-    with pytest.raises(InputError, match="K ≥ 5"):
-        require_outputs(network, x, 5)
-    network.kept = torch.ones(1, requires_grad=True) * 2  # torch copies no result of a computation
-    require_outputs(network, x, 5)
-    assert network.passes == 0
-
-
-def test_a_network_without_head_and_forward_is_refused():
-    featured = type("Featured", (nn.Module,), {"features": lambda self, x: x})
-    with pytest.raises(InputError, match=r"must have 'head', or a 'forward' .*Featured has neither"):
-        build_network(lambda n_classes, shape: featured(), 3, (8, 8, 1), seed=0)
+    assert [network.passes for network in built] == [2, 0]
 
 
 @pytest.mark.parametrize("nf", [3, 4, 8, 20])

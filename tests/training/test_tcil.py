@@ -106,7 +106,7 @@ def test_targets_and_signs_equal_the_naive_ones(trained, memory):
     theirs = naive_signs(trained.network, x, targets, 6)
     # gradients of the order of rounding may take either sign
     assert (ours == theirs).float().mean() > 0.999
-    assert all(p.requires_grad for p in trained.network.parameters()), "weights are thawed again"
+    assert all(p.requires_grad for p in trained.network.parameters())
 
 
 @pytest.mark.parametrize(("classes", "factor"), [((5,), 3.0), ((2, 3, 4), 1.0)])
@@ -218,7 +218,7 @@ def targets_all_at_once(features, labels, current):
 
 
 @pytest.mark.parametrize("d", [1, 3, 64, 256])
-def test_targets_in_blocks_are_those_of_all_rows_at_once(d):
+def test_targets_mean_by_mean_are_those_of_all_differences_at_once(d):
     rng = np.random.default_rng(d)
     labels = rng.permutation(np.repeat(np.arange(30), 20))
     for features in (rng.normal(size=(600, d)), rng.integers(0, 2, (600, d)), np.zeros((600, d))):
@@ -250,4 +250,4 @@ def test_targets_need_a_small_multiple_of_the_features_memory():
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 5 * features.nbytes  # two of them for float64; with all differences at once 200 and more
+    assert peak < 16 * features.nbytes  # with all differences at once 200 and more

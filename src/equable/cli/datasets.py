@@ -17,7 +17,7 @@ def datasets_list(data_dir: DataDir = None, json: Json = False) -> None:
     """List the datasets of the paper and the other datasets known by name."""
     from equable.datasets import paper_table
 
-    rows = [vars(row) for row in paper_table(data_dir=data_dir)]
+    rows = paper_table(data_dir=data_dir)
     if json:
         print_json(rows)
         return

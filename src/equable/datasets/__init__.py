@@ -2,7 +2,7 @@
 
 from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, Dataset, ImageDataset, VectorDataset
 from equable.datasets.download import RemoteFile
-from equable.datasets.inspect import DatasetReport, DatasetRow, check, paper_table
+from equable.datasets.inspect import DatasetReport, check, paper_table
 from equable.datasets.load import digest_of, fetch, load_dataset, resolve
 from equable.datasets.registry import DATASETS, Source
 
@@ -10,7 +10,6 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "DatasetReport",
-    "DatasetRow",
     "ImageDataset",
     "NOT_GIVEN",
     "RemoteFile",

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from equable.arrays import IntArray, as_array, as_integers, as_matrix
+from equable.arrays import as_array, as_integers, as_labels, as_matrix
 from equable.errors import InputError
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
@@ -29,7 +29,7 @@ class _Labelled:
         names = tuple(str(name) for name in self.class_names)
         if len(set(names)) != len(names) or len(names) < 2:
             raise InputError(f"class_names must be at least two distinct names; got {names!r}")
-        labels = _checked_labels(self.labels, len(rows), len(names))
+        labels = as_labels(self.labels, len(rows), len(names))
         split = as_integers(self.split, "split", len(rows))
         if not np.isin(split, list(SPLIT_NAMES)).all():
             raise InputError(f"split must be 0, 1, 2 or -1; got {np.setdiff1d(split, list(SPLIT_NAMES))[0]}")
@@ -185,14 +185,3 @@ def _checked_vectors(value: object, name: str) -> np.ndarray:
         raise InputError(f"{name} must be float16, float32 or float64; got dtype {given.dtype}")
     with np.errstate(over="ignore"):  # refused as infinite
         return as_matrix(given.astype(np.float32, copy=False), name)
-
-
-def _checked_labels(value: object, n_rows: int, n_classes: int) -> IntArray:
-    labels = as_integers(value, "labels", n_rows)
-    outside = labels[(labels < 0) | (labels >= n_classes)]
-    if outside.size:
-        raise InputError(
-            f"labels must lie in 0 … {n_classes - 1} (classes are numbered from 0, without gaps); "
-            f"got {outside[0]}"
-        )
-    return labels

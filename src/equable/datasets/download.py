@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from equable.errors import DataError, require_package
 
@@ -98,49 +97,24 @@ def _verify(record: RemoteFile, path: Path) -> None:
 
 def _download(record: RemoteFile, url: str, temporary: str, _: Any) -> None:
     """Stream `url` to `temporary`, with a size limit and a progress bar on a terminal."""
-    pooch = require_package("pooch", "downloading a dataset")
+    requests = require_package("requests", "downloading a dataset")
     tqdm = require_package("tqdm", "downloading a dataset").tqdm
     # pooch makes its temporary files readable by their owner alone; a new one follows the umask
     os.unlink(temporary)
-    with ExitStack() as stack:
-
-        def close_at_the_end(response: Any, **_: Any) -> None:
-            stack.callback(response.close)  # pooch leaves the connection open when a download fails
-
-        downloader = pooch.HTTPDownloader(
-            chunk_size=CHUNK,
-            timeout=TIMEOUT,
-            # some servers label .tar.gz as a gzip *encoding*, which the client would unpack
-            headers={"Accept-Encoding": "identity"},
-            hooks={"response": close_at_the_end},
-        )
-        bar = stack.enter_context(
-            tqdm(total=record.bytes, desc=record.name, unit="B", unit_scale=True, disable=None)
-        )
-        downloader(url, _CappedFile(record, stack.enter_context(open(temporary, "xb")), bar), None)
+    # some servers label .tar.gz as a gzip *encoding*, which the client would unpack
+    headers = {"Accept-Encoding": "identity"}
+    bar = tqdm(total=record.bytes, desc=record.name, unit="B", unit_scale=True, disable=None)
+    with (
+        bar,
+        open(temporary, "xb") as file,
+        requests.get(url, stream=True, timeout=TIMEOUT, headers=headers) as response,
+    ):
+        response.raise_for_status()
+        for chunk in response.iter_content(CHUNK):
+            bar.update(file.write(chunk))
+            if file.tell() > record.bytes * MAX_OVERSIZE:
+                raise _TooLongError(f"{url} must be some {record.bytes} bytes; it sent more")
 
 
 class _TooLongError(Exception):
     """The server sends more bytes than the file has; another attempt would not help."""
-
-
-class _CappedFile:
-    """The file a downloader writes to, with a size limit."""
-
-    def __init__(self, record: RemoteFile, stream: BinaryIO, bar: Any) -> None:
-        self.record = record
-        self.stream = stream
-        self.bar = bar
-        self.received = 0
-
-    def write(self, chunk: bytes) -> None:
-        self.received += len(chunk)
-        if self.received > self.record.bytes * MAX_OVERSIZE:
-            raise _TooLongError(
-                f"{self.record.url} must be some {self.record.bytes} bytes; it sent {self.received} or more"
-            )
-        self.stream.write(chunk)
-        self.bar.update(len(chunk))
-
-    def flush(self) -> None:
-        """Called after each chunk; the file is flushed when it is closed."""

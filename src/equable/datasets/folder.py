@@ -34,11 +34,11 @@ def load_folder(root: Path, image_size: int | None = None) -> ImageDataset:
 def _listing(root: Path) -> tuple[list[tuple[Path, int, int]], list[str]]:
     """(path, label, split) of every image, and the class names."""
     parts = {part.name: part for part in _folders(root)}
-    if list(parts) == ["train"]:  # its folders are the classes
-        return _one_listing(parts["train"])
     # a class may be called "train": it is a split only where all folders are splits
-    if not ("train" in parts and set(parts) <= set(_SPLITS)):
-        return _one_listing(root)
+    if list(parts) == ["train"] or not ("train" in parts and set(parts) <= set(_SPLITS)):
+        classes = parts["train"] if list(parts) == ["train"] else root
+        names = [folder.name for folder in _folders(classes)]
+        return _images_of(classes, names, NOT_GIVEN), names
     if "test" not in parts or {"val", "validation"} <= set(parts):
         raise DataError(f"{root} must hold train, test and optionally val; it holds {', '.join(parts)}")
     names = [folder.name for folder in _folders(parts["train"])]
@@ -51,11 +51,6 @@ def _listing(root: Path) -> tuple[list[tuple[Path, int, int]], list[str]]:
             )
         rows += _images_of(part, names, _SPLITS[name])
     return rows, names
-
-
-def _one_listing(root: Path) -> tuple[list[tuple[Path, int, int]], list[str]]:
-    names = [folder.name for folder in _folders(root)]
-    return _images_of(root, names, NOT_GIVEN), names
 
 
 def _folders(root: Path) -> list[Path]:

@@ -38,7 +38,8 @@ def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb
             with source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
                 image = image_module.open(stream)
                 _check(image, where, source.stat().st_size if isinstance(source, Path) else None)
-                upright = _plain(ops.exif_transpose(image), rgb)
+                mode = "L" if image.mode in GREY_MODES and not rgb else "RGB"
+                upright = ops.exif_transpose(image).convert(mode)
                 return _pixels(upright if size is None else _fitted(upright, size, image_module))
     except (DataError, MissingExtraError, MemoryError):
         raise
@@ -75,12 +76,6 @@ def _check(image: Any, where: str, size: int | None) -> None:
 def pixel_limit(n_bytes: int) -> int:
     """Bytes of pixels that files of `n_bytes` may unpack to."""
     return max(FREE_BYTES, MAX_EXPANSION * n_bytes)
-
-
-def _plain(image: Any, rgb: bool) -> Any:
-    if image.mode in GREY_MODES and not rgb:
-        return image.convert("L")
-    return image.convert("RGB")
 
 
 def _fitted(image: Any, size: int, image_module: Any) -> Any:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,25 +18,8 @@ from equable.errors import EquableError, MissingExtraError
 from equable.scenarios.tasks import incomplete_classes
 
 FEW_ROWS = 10
+LISTED = ("name", "paper_name", "classes", "samples", "tasks", "image_size", "origin", "licence", "notes")
 _SHOWN = 10
-
-
-@dataclass(frozen=True)
-class DatasetRow:
-    """A line of ``equable datasets list``."""
-
-    name: str
-    paper_name: str
-    classes: int
-    samples: int
-    tasks: int
-    image_size: int
-    megabytes: float
-    cached: bool
-    origin: str
-    url: str
-    licence: str
-    notes: str
 
 
 @dataclass(frozen=True)
@@ -70,23 +54,23 @@ class DatasetReport:
         return "\n".join([*lines, "usable" if self.ok else "not usable"])
 
 
-def paper_table(*, data_dir: PathLike | None = None) -> tuple[DatasetRow, ...]:
+def paper_table(*, data_dir: PathLike | None = None) -> list[dict[str, Any]]:
     """List the paper's dataset statistics: its five datasets in its order, then the others.
 
     Examples
     --------
-    >>> [(row.paper_name, row.classes, row.samples, row.tasks, row.image_size) for row in paper_table()[:2]]
-    [('CIFAR10', 10, 60000, 5, 32), ('CIFAR100', 100, 60000, 10, 32)]
+    >>> [(row["paper_name"], row["classes"], row["samples"], row["tasks"]) for row in paper_table()[:2]]
+    [('CIFAR10', 10, 60000, 5), ('CIFAR100', 100, 60000, 10)]
     """
-    return tuple(_row(source, data_dir) for source in DATASETS.values())
-
-
-def _row(source: Source, data_dir: PathLike | None) -> DatasetRow:
-    return DatasetRow(
-        source.name, source.paper_name, source.classes, source.samples, source.tasks, source.image_size,
-        round(sum(record.bytes for record in source.files) / 1e6, 1), is_cached(source, data_dir),
-        source.origin, source.files[0].url if source.files else "", source.licence, source.notes,
-    )  # fmt: skip
+    return [
+        {
+            **{name: getattr(source, name) for name in LISTED},
+            "megabytes": round(sum(record.bytes for record in source.files) / 1e6, 1),
+            "cached": is_cached(source, data_dir),
+            "url": source.files[0].url if source.files else "",
+        }
+        for source in DATASETS.values()
+    ]
 
 
 def check(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,23 +52,25 @@ def load_dataset(
     if image_size is not None and image_size < 1:
         raise InputError(f"image_size must be at least 1; got {image_size}")
     found = resolve(name_or_path)
-    dataset: Dataset
-    with _named(found):
-        if isinstance(found, Source):
-            if isinstance(name_or_path, (str, os.PathLike)) and found.name != name_or_path:
-                data_dir = Path(name_or_path).expanduser().parent  # an official file, given by its path
-            dataset = found.load(*fetch(found, data_dir=data_dir, download=download))
-        elif is_tinyimagenet(found):
-            dataset = load_tinyimagenet(found)
-        elif found.is_dir():
-            dataset = load_folder(found, image_size)
-        else:
-            dataset = load_npz(found)
+    if isinstance(found, Source) and not isinstance(name_or_path, Source) and name_or_path not in DATASETS:
+        data_dir = Path(name_or_path).expanduser().parent  # an official file, given by its path
+    try:
+        dataset = _read(found, data_dir, download, image_size)
+    except InputError as error:
+        raise DataError(f"{found.name if isinstance(found, Source) else found}: {error}") from error
     if image_size is None or (isinstance(dataset, ImageDataset) and dataset.image_size == image_size):
         return dataset
     if not isinstance(dataset, ImageDataset):
         raise InputError(f"image_size must be left out for vectors; got {image_size}")
     return replace(dataset, images=resize(dataset.images, image_size))
+
+
+def _read(found: Source | Path, data_dir: PathLike | None, download: bool, image_size: int | None) -> Dataset:
+    if isinstance(found, Source):
+        return found.load(*fetch(found, data_dir=data_dir, download=download))
+    if is_tinyimagenet(found):
+        return load_tinyimagenet(found)
+    return load_folder(found, image_size) if found.is_dir() else load_npz(found)
 
 
 def digest_of(path: Path) -> str:
@@ -153,15 +153,6 @@ def _official(path: Path) -> Source | None:
             if record.name == path.name and (holds_pickles or record.md5 == md5_of(path)):
                 return source
     return None
-
-
-@contextmanager
-def _named(found: Source | Path) -> Iterator[None]:
-    """Name the dataset in errors about its arrays."""
-    try:
-        yield
-    except InputError as error:
-        raise DataError(f"{found.name if isinstance(found, Source) else found}: {error}") from error
 
 
 def _suggestion(name: str) -> str:

@@ -1,30 +1,14 @@
 """BloodMNIST and DermaMNIST from the official npz files (Yang et al. 2023), with their official splits."""
 
-from __future__ import annotations
+from functools import partial
 
-from pathlib import Path
-
-from equable.datasets.base import Dataset
 from equable.datasets.npz import load_npz
 
 BLOOD_CLASSES = (
-    "basophil",
-    "eosinophil",
-    "erythroblast",
-    "immature granulocyte",
-    "lymphocyte",
-    "monocyte",
-    "neutrophil",
-    "platelet",
-)
+    "basophil", "eosinophil", "erythroblast", "immature granulocyte",
+    "lymphocyte", "monocyte", "neutrophil", "platelet",
+)  # fmt: skip
 DERMA_CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 
-
-def load_bloodmnist(path: Path) -> Dataset:
-    """Blood cells under the microscope: 8 classes, 11959 / 1712 / 3421 images."""
-    return load_npz(path, path.stem, BLOOD_CLASSES)
-
-
-def load_dermamnist(path: Path) -> Dataset:
-    """Dermoscopic images of skin lesions: 7 classes, 7007 / 1003 / 2005 images."""
-    return load_npz(path, path.stem, DERMA_CLASSES)
+load_bloodmnist = partial(load_npz, class_names=BLOOD_CLASSES)
+load_dermamnist = partial(load_npz, class_names=DERMA_CLASSES)

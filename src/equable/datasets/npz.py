@@ -17,7 +17,7 @@ _DIMENSIONS = {"images": 4, "features": 2}
 _SPLITS = {"train": TRAIN, "val": VALIDATION, "test": TEST}
 
 
-def load_npz(path: Path, name: str | None = None, class_names: tuple[str, ...] | None = None) -> Dataset:
+def load_npz(path: Path, class_names: tuple[str, ...] | None = None) -> Dataset:
     """Read images (N, H, H) or (N, H, H, C) uint8, or vectors (N, D), with labels (N, 1) or (N,).
 
     Given splits are kept. Without ``val_*``, the scenario takes validation rows from the training
@@ -41,7 +41,7 @@ def load_npz(path: Path, name: str | None = None, class_names: tuple[str, ...] |
     codes = [NOT_GIVEN] if present == ["train"] else [_SPLITS[part] for part in present]
     split = np.repeat(np.array(codes, dtype=np.int8), [len(labels) for _, labels in parts])
     rows = np.concatenate([rows for rows, _ in parts])
-    given = (name or path.stem, rows, labels, split, class_names or _numbers(labels, path))
+    given = (path.stem, rows, labels, split, class_names or _numbers(labels, path))
     return VectorDataset(*given, arrays.get(UNKNOWN)) if kind == "features" else ImageDataset(*given)
 
 

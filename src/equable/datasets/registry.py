@@ -15,51 +15,29 @@ from equable.datasets.tinyimagenet import load_tinyimagenet
 
 @dataclass(frozen=True)
 class Source:
-    """A row of `DATASETS`.
-
-    Parameters
-    ----------
-    name : str
-        The name that `load_dataset` takes.
-    load : callable
-        Reads the dataset from the verified paths of `files`, one argument each.
-    files : tuple of RemoteFile
-        Files to download; empty for embedded data.
-    classes, samples, tasks, image_size : int
-        The paper's statistics; for data that is not in the paper, the same of this package.
-    counts : mapping of split to tuple of int
-        Images of each class in every official split, as in `Dataset.counts`.
-    paper_name : str
-        The name in the paper's tables; empty if the paper does not use it.
-    origin, licence, notes : str
-        Maker, terms of use, remarks.
-    """
+    """A row of `DATASETS`; the numbers are those of the paper, or the same of data that is not in it."""
 
     name: str
-    load: Callable[..., Dataset]
-    files: tuple[RemoteFile, ...]
+    load: Callable[..., Dataset]  # takes the verified paths of `files`, one argument each
+    files: tuple[RemoteFile, ...]  # empty for embedded data
     classes: int
     samples: int
     tasks: int
     image_size: int
-    counts: Mapping[str, tuple[int, ...]]
-    paper_name: str
+    counts: Mapping[str, tuple[int, ...]]  # rows of each class in every official split, as `Dataset.counts`
+    paper_name: str  # empty if the paper does not use it
     origin: str
     licence: str
     notes: str = ""
 
 
-def _stanford(name: str, size: int, md5: str) -> tuple[RemoteFile, ...]:
-    return (RemoteFile(name, f"http://cs231n.stanford.edu/{name}", size, md5),)
+_STANFORD = "http://cs231n.stanford.edu/{}"
+_TORONTO = "https://www.cs.toronto.edu/~kriz/{}"
+_ZENODO = "https://zenodo.org/records/10519652/files/{}?download=1"  # MedMNIST; sizes are approximate
 
 
-def _toronto(name: str, size: int, md5: str) -> tuple[RemoteFile, ...]:
-    return (RemoteFile(name, f"https://www.cs.toronto.edu/~kriz/{name}", size, md5),)
-
-
-def _zenodo(name: str, size: int, md5: str) -> tuple[RemoteFile, ...]:
-    """A file of MedMNIST; its size is approximate."""
-    return (RemoteFile(name, f"https://zenodo.org/records/10519652/files/{name}?download=1", size, md5),)
+def _file(address: str, name: str, size: int, md5: str) -> tuple[RemoteFile, ...]:
+    return (RemoteFile(name, address.format(name), size, md5),)
 
 
 _CIFAR_TERMS = "none stated; cite Krizhevsky 2009"
@@ -78,41 +56,41 @@ _BLOOD = {
 _SOURCES = (
     Source(
         "cifar10", load_cifar10,
-        _toronto("cifar-10-python.tar.gz", 170498071, "c58f30108f718f92721af3b95e74349a"),
+        _file(_TORONTO, "cifar-10-python.tar.gz", 170498071, "c58f30108f718f92721af3b95e74349a"),
         10, 60000, 5, 32, {"train": (5000,) * 10, "test": (1000,) * 10},
         "CIFAR10", "University of Toronto", _CIFAR_TERMS,
     ),
     Source(
         "cifar100", load_cifar100,
-        _toronto("cifar-100-python.tar.gz", 169001437, "eb9058c3a382ffc7106e4002c42a8d85"),
+        _file(_TORONTO, "cifar-100-python.tar.gz", 169001437, "eb9058c3a382ffc7106e4002c42a8d85"),
         100, 60000, 10, 32, {"train": (500,) * 100, "test": (100,) * 100},
         "CIFAR100", "University of Toronto", _CIFAR_TERMS,
     ),
     Source(
         "tinyimagenet", load_tinyimagenet,
-        _stanford("tiny-imagenet-200.zip", 248100043, "90528d7ca1a48142e341f4ef8d21d0de"),
+        _file(_STANFORD, "tiny-imagenet-200.zip", 248100043, "90528d7ca1a48142e341f4ef8d21d0de"),
         200, 100000, 10, 64, {"not given": (500,) * 200},
         "TinyImageNet", "Stanford CS231n", "ImageNet terms: non-commercial research",
         "train folder only; 1.2 GB in memory",
     ),
     Source(
         "dermamnist_64", load_dermamnist,
-        _zenodo("dermamnist_64.npz", 100_000_000, "b70a2f5635c6199aeaa28c31d7202e1f"),
+        _file(_ZENODO, "dermamnist_64.npz", 100_000_000, "b70a2f5635c6199aeaa28c31d7202e1f"),
         7, 10015, 3, 64, _DERMA, "SkinLesions", "MedMNIST v2 (HAM10000)", "CC BY-NC 4.0",
     ),
     Source(
         "bloodmnist", load_bloodmnist,
-        _zenodo("bloodmnist.npz", 35_500_000, "7053d0359d879ad8a5505303e11de1dc"),
+        _file(_ZENODO, "bloodmnist.npz", 35_500_000, "7053d0359d879ad8a5505303e11de1dc"),
         8, 17092, 4, 28, _BLOOD, "BloodCell", "MedMNIST v2 (Acevedo et al. 2020)", "CC BY 4.0",
     ),
     Source(
         "dermamnist", load_dermamnist,
-        _zenodo("dermamnist.npz", 20_000_000, "0744692d530f8e62ec473284d019b0c7"),
+        _file(_ZENODO, "dermamnist.npz", 20_000_000, "0744692d530f8e62ec473284d019b0c7"),
         7, 10015, 3, 28, _DERMA, "", "MedMNIST v2 (HAM10000)", "CC BY-NC 4.0", "the paper uses 64 px",
     ),
     Source(
         "bloodmnist_64", load_bloodmnist,
-        _zenodo("bloodmnist_64.npz", 156_000_000, "2b94928a2ae4916078ca51e05b6b800b"),
+        _file(_ZENODO, "bloodmnist_64.npz", 156_000_000, "2b94928a2ae4916078ca51e05b6b800b"),
         8, 17092, 4, 64, _BLOOD, "", "MedMNIST v2 (Acevedo et al. 2020)", "CC BY 4.0", "the paper uses 28 px",
     ),
     Source(

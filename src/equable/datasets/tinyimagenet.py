@@ -65,10 +65,7 @@ def _files(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
 def _wnids(names: list[str], read: Callable[[str], bytes], path: Path) -> list[str]:
     if CLASS_LIST not in names:
         raise DataError(f"{path} must hold {ROOT}/{CLASS_LIST}, a list of class ids; it holds no such file")
-    try:
-        return sorted(read(CLASS_LIST).decode("ascii").split())
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} must hold {ROOT}/{CLASS_LIST}, a list of class ids; {error}") from error
+    return sorted(read(CLASS_LIST).decode("ascii", "replace").split())
 
 
 def _training_images(names: list[str], index: dict[str, int], path: Path) -> list[tuple[str, int]]:

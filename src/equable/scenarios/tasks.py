@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class Scenario(Sequence[Task]):
+class Scenario:
     """A sequence of tasks over one dataset; make it with `make_scenario`.
 
     Attributes
@@ -58,12 +58,7 @@ class Scenario(Sequence[Task]):
     def __len__(self) -> int:
         return len(self.tasks)
 
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        """One task, or a tuple of them."""
+    def __getitem__(self, index: int) -> Task:
         return self.tasks[index]
 
     def __iter__(self) -> Iterator[Task]:
@@ -141,10 +136,9 @@ def make_scenario(
     renamed = np.argsort(np.array(arrival))[ids]
     if chosen[0] < 2:
         raise InputError("the first task must have at least two classes to tell apart; got 1")
-    ends = list(accumulate(chosen))
     made = [
-        _make_task(index, range(start, end), renamed, parts)
-        for index, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
+        _make_task(index, range(end - size, end), renamed, parts)
+        for index, (size, end) in enumerate(zip(chosen, accumulate(chosen), strict=True))
     ]
     return Scenario(arrival, renamed, tuple(made))
 

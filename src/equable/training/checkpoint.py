@@ -56,19 +56,11 @@ def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> str:
 
 def load_weights(network: nn.Module, weights: Mapping[str, Tensor], where: object) -> None:
     """Copy weights into a network; a weight too many, missing or of another shape is an error."""
-    own = network.state_dict()
-    if own.keys() != weights.keys():
-        odd = sorted(own.keys() ^ weights.keys())[0]
-        raise FileFormatError(
-            f"{where}: weights must be those of {type(network).__name__}; {odd!r} is in one only"
-        )
-    for name, tensor in own.items():
-        if tensor.shape != weights[name].shape:
-            raise FileFormatError(
-                f"{where}: {name} must have shape {tuple(tensor.shape)}; got {tuple(weights[name].shape)}"
-            )
-        with torch.no_grad():
-            tensor.copy_(weights[name])
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        kind = type(network).__name__
+        raise FileFormatError(f"{where}: weights must be those of {kind}: {error}") from error
 
 
 def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

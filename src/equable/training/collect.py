@@ -59,7 +59,7 @@ def collect_validation(
     ``buffer_current`` and ``current_rest``, RC ``buffer_earlier`` and ``buffer_current``, DATS all three;
     ``earlier_rest`` is for analyses only.
     """
-    everything = np.concatenate([task.validation for task in scenario[: index + 1]])
+    everything = np.concatenate([task.validation for task in scenario.tasks[: index + 1]])
     inside = np.isin(everything, calibration_buffer.rows)
     current = scenario.tasks_of(everything) == index
     parts = {
@@ -87,7 +87,7 @@ def collect_tests(
     """The test sets of tasks 0 … `index`, and the time for each task."""
     pieces = []
     times = {}
-    for task in scenario[: index + 1]:
+    for task in scenario.tasks[: index + 1]:
         piece, times[str(task.index)] = collect(network, images, scenario, task.test, scenario.n_seen(index))
         pieces.append(piece)
     return join(pieces), times

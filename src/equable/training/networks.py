@@ -1,17 +1,12 @@
 """Networks of images and of vectors that return logits and penultimate features.
 
-An own network is a ``torch.nn.Module`` with a method ``features(x) -> (N, D)`` and either a module ``head``
-that maps features to the logits of *all* classes, in which case nothing else is called, or a ``forward(x)``
-that returns those logits, alone or as a pair (logits, features).
-
-Without ``head``, a training step calls the network once, so batch norm and dropout see each batch once. If
-``forward`` returns logits alone, ``features`` is called as well, in eval mode only, where a second pass
-has no side effects.
+An own network is a ``torch.nn.Module`` with a method ``features(x) -> (N, D)`` and a ``forward(x)`` that
+returns the logits of *all* classes, alone or as a pair (logits, features). If it returns logits alone,
+``features`` is called as well, in eval mode only, where a second pass has no side effects.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -166,12 +161,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build_network(
-    factory: NetworkFactory,
-    n_classes: int,
-    shape: tuple[int, ...],
-    *,
-    seed: int,
-    device: str = "cpu",
+    factory: NetworkFactory, n_classes: int, shape: tuple[int, ...], *, seed: int, device: str = "cpu"
 ) -> nn.Module:
     """A network whose initial weights follow from `seed`, channels_last, on `device`.
 
@@ -180,7 +170,9 @@ def build_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = factory(n_classes, shape)
-    _require_contract(network)
+    if not callable(getattr(network, "features", None)):
+        kind = type(network).__name__
+        raise InputError(f"a network must have 'features', see equable.training.networks; {kind} has none")
     to: Any = network.to  # mypy knows no overload with both arguments
     return to(device=torch.device(device), memory_format=torch.channels_last)  # type: ignore[no-any-return]
 
@@ -198,80 +190,45 @@ def seen_logits(network: nn.Module, x: Tensor, n_seen: int) -> Tensor:
 
 
 def logits_and_features(network: nn.Module, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor]:
-    """Logits cut to the `n_seen` classes seen so far, and features, of a network in eval mode.
+    """Logits cut to the `n_seen` classes seen so far, and features (N, D), of a network in eval mode.
 
     In train mode, the second pass that some networks need would change batch norm and dropout.
     """
     logits, features = _forward(network, x, n_seen)
     if features is None:
-        features = _flat(network, cast(Any, network).features(x), len(x))
-    return logits, features
+        features = cast(Any, network).features(x)
+    if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != len(x):
+        raise InputError(
+            f"features must be a tensor (N, D), here with N = {len(x)}; "
+            f"those of {type(network).__name__} are {_shown(features)}"
+        )
+    return logits, features.flatten(1)  # maps such as (N, C, 1, 1) become vectors
 
 
 def require_outputs(network: nn.Module, x: Tensor, n_classes: int) -> None:
     """Refuse a network without logits for all classes or without features, by passing a batch.
 
-    A copy is used, because a network may change in its first pass; one that cannot be copied is not tried.
-    The global torch generator is left as it was.
+    The global torch generator is left as it was; the network may change in its first pass.
     """
-    try:
-        trial = copy.deepcopy(network)
-    except Exception:  # of the user's module
-        return
-    trial.eval()
+    network.eval()
     with torch.random.fork_rng(), torch.no_grad():
-        logits_and_features(trial, x, n_classes)
+        logits_and_features(network, x, n_classes)
 
 
-def _forward(network: Any, x: Tensor, n_seen: int) -> tuple[Tensor, Tensor | None]:
+def _forward(network: nn.Module, x: Tensor, n_seen: int) -> tuple[Tensor, Any]:
     """Logits of the seen classes from one pass, and the features if the pass returns them."""
-    kind = type(network).__name__
-    if _has(network, "head"):
-        features = network.features(x)
-        logits = output = network.head(features)
-        rule, who = "the 'head' of a network must return logits (N, K)", f"that of {kind}"
-    else:
-        output = network(x)
-        logits, features = output if isinstance(output, tuple | list) and len(output) == 2 else (output, None)
-        rule, who = "a network without 'head' must return logits (N, K) or a pair (logits, features)", kind
-    if (
-        not isinstance(logits, Tensor)
-        or logits.ndim != 2
-        or len(logits) != len(x)
-        or logits.shape[1] < n_seen
-    ):
-        raise InputError(f"{rule}, here with N = {len(x)}, K ≥ {n_seen}; {who} returned {_shown(output)}")
-    return logits[:, :n_seen], None if features is None else _flat(network, features, len(x))
-
-
-def _flat(network: nn.Module, features: Any, n_rows: int) -> Tensor:
-    """(N, D) features; maps such as (N, C, 1, 1) become vectors."""
-    if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != n_rows:
+    output = network(x)
+    logits, features = output if isinstance(output, tuple | list) and len(output) == 2 else (output, None)
+    is_matrix = isinstance(logits, Tensor) and logits.ndim == 2 and len(logits) == len(x)
+    if not is_matrix or logits.shape[1] < n_seen:
         raise InputError(
-            f"features must be a tensor (N, D), here with N = {n_rows}; "
-            f"those of {type(network).__name__} are {_shown(features)}"
+            f"a network must return logits (N, K) or a pair (logits, features), here with N = {len(x)}, "
+            f"K ≥ {n_seen}; {type(network).__name__} returned {_shown(output)}"
         )
-    return features.flatten(1)
+    return logits[:, :n_seen], features
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"{type(value).__name__} of {', '.join(map(_shown, value)) or 'nothing'}"
     return f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-
-
-def _has(network: nn.Module, name: str) -> bool:
-    return callable(getattr(network, name, None))
-
-
-def _require_contract(network: nn.Module) -> None:
-    kind = type(network).__name__
-    if not _has(network, "features"):
-        raise InputError(f"a network must have 'features', see equable.training.networks; {kind} has none")
-    # torch's default forward only raises
-    no_forward = getattr(network.forward, "__func__", None) is nn.Module.forward
-    if no_forward and not _has(network, "head"):
-        raise InputError(
-            "a network must have 'head', or a 'forward' that returns logits, see equable.training.networks; "
-            f"{kind} has neither"
-        )

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from equable.training.learners import load_learner
 from equable.training.networks import NetworkFactory, build_network, require_device, require_outputs
 from equable.training.settings import TrainingSettings
 from equable.training.task_files import MEMORY, MODEL, Run, write_files
-from equable.training.train_task import train_task
+from equable.training.train_task import TaskTrainer
 from equable.training.vectors import Vectors
 
 DONE = "done.json"
@@ -111,10 +112,11 @@ def _start(
         )
     inputs = (Vectors if is_vectors else Images)(rows, scenario[0].train, settings.device)
     shape = tuple(int(length) for length in rows.shape[1:])
-    built = build_network(network, scenario.n_classes, shape, seed=seed, device=settings.device)
-    stamp = make_stamp(rows, unknown, scenario, built, settings, seed)
+    build = partial(build_network, network, scenario.n_classes, shape, seed=seed, device=settings.device)
     few = torch.from_numpy(scenario[0].train[: settings.batch_size])
-    require_outputs(built, inputs.batch(few), scenario.n_classes)
+    require_outputs(build(), inputs.batch(few), scenario.n_classes)
+    built = build()
+    stamp = make_stamp(rows, unknown, scenario, built, settings, seed)
     memory = ReplayMemory(settings.memory_size)
     buffer = CalibrationBuffer(settings.calibration_percent)
     return Run(inputs, unknown, scenario, built, settings, seed, stamp, memory, buffer)
@@ -125,16 +127,15 @@ def _do_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[
     facts = _read_done(run, folder)
     files = run.files(index)
     missing = [name for name in files if not _is_intact(folder / name, facts)]
-    trained = None if missing and missing[0] == MODEL else _load_model(run, folder)
+    trained = None if facts and MODEL in missing else _load_model(run, folder)
     if trained is None:
         trained = _train(run, index, folder, progress)
-        missing = list(dict.fromkeys([MODEL, *missing]))
-    _update_memories(run, index, folder / MEMORY if facts and MEMORY not in missing else None)
-    if facts is None or missing:
-        made = write_files(run, index, folder, missing if facts else files, trained)
+        missing = list(files)
+    _update_memories(run, index, None if MEMORY in missing else folder / MEMORY)
+    if missing:
+        made = write_files(run, index, folder, missing, trained)
         digests = {name: sha256_of(folder / name) for name in files}
-        if facts is None or facts.get("files") != digests:
-            write_sealed(folder / DONE, made | (facts or {}) | {"files": digests})
+        write_sealed(folder / DONE, made | (facts or {}) | {"files": digests})
     (folder / "epoch.safetensors").unlink(missing_ok=True)
     written: dict[str, Any] = read_sealed(folder / DONE)  # with the types of a resumed run
     return written
@@ -151,18 +152,15 @@ def _read_done(run: Run, folder: Path) -> dict[str, Any] | None:
 
 
 def _is_intact(path: Path, facts: dict[str, Any] | None) -> bool:
-    """Whether a file exists and has the SHA-256 of ``done.json``, if there is one."""
-    if not path.is_file():
-        return False
-    known = (facts or {}).get("files", {}).get(path.name)
-    return known is None or known == sha256_of(path)
+    """Whether a file has the SHA-256 of ``done.json``."""
+    return facts is not None and path.is_file() and facts["files"].get(path.name) == sha256_of(path)
 
 
 def _load_model(run: Run, folder: Path) -> dict[str, Any] | None:
-    """Load the task's weights into the network; the facts of their training, None if they are damaged."""
+    """Load the task's weights and return the facts of their training; None if missing or damaged."""
     try:
         weights, facts = load_tensors(folder / MODEL)
-    except FileFormatError:
+    except (FileNotFoundError, FileFormatError):
         return None
     require_stamp(run, folder, facts)
     load_weights(run.network, weights, folder / MODEL)
@@ -172,19 +170,11 @@ def _load_model(run: Run, folder: Path) -> dict[str, Any] | None:
 def _train(run: Run, index: int, folder: Path, progress: bool | None) -> dict[str, Any]:
     """Train the task and return its history."""
     start = time.perf_counter()
-    trained = train_task(
-        run.network,
-        run.inputs,
-        run.scenario,
-        index,
-        run.replay_memory.rows,
-        run.settings,
-        seed=run.seed,
-        memory_logits=run.memory_logits,
-        checkpoint=folder / "epoch.safetensors",
-        stamp=run.stamp,
-        progress=progress,
+    memory = run.replay_memory.rows
+    trainer = TaskTrainer(
+        run.network, run.inputs, run.scenario, index, memory, run.settings, run.seed, run.memory_logits
     )
+    trained = trainer.train(folder / "epoch.safetensors", run.stamp, progress)
     return {
         "training_seconds": time.perf_counter() - start,
         "images_per_second": float(np.median([epoch.images_per_second for epoch in trained.epochs])),

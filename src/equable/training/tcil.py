@@ -13,8 +13,7 @@ gradient signs do not depend on ε and are computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.arrays import IntArray
 from equable.calibrators.newton import is_at_bound
 from equable.calibrators.sgd_temperature import sgd_temperature
 from equable.outputs import Outputs
@@ -36,31 +35,16 @@ TOLERANCE = 1e-3
 class PerturbedMemory:
     """The result of T-CIL.
 
-    Attributes
-    ----------
-    outputs
-        The perturbed memory.
-    epsilon
-        ε*, the midpoint of the last interval.
-    target_temperature
-        T* of the current validation set.
-    temperature
-        T fitted on all perturbed exemplars.
-    interval
-        The last interval's ends (low, high).
-    interval_temperatures
-        Temperatures of the perturbed current exemplars at those ends.
-    at_bound
-        Whether T* lies outside them, so that no ε in [0, 1] reaches it, or a temperature is at a bound
-        of the package.
+    `at_bound`: T* lies outside the interval's temperatures, so that no ε in [0, 1] reaches it, or a
+    temperature is at a bound of the package.
     """
 
-    outputs: Outputs
-    epsilon: float
-    target_temperature: float
-    temperature: float
-    interval: tuple[float, float]
-    interval_temperatures: tuple[float, float]
+    outputs: Outputs  # of the perturbed memory
+    epsilon: float  # ε*, the midpoint of the last interval
+    target_temperature: float  # T* of the current validation set
+    temperature: float  # T fitted on all perturbed exemplars
+    interval: tuple[float, float]  # ends of the last interval of ε
+    interval_temperatures: tuple[float, float]  # of the perturbed current exemplars, at these ends
     at_bound: bool
 
 
@@ -130,20 +114,13 @@ def bisect(
 def choose_targets(features: np.ndarray, labels: IntArray, current: np.ndarray) -> IntArray:
     """(N,) target class of each exemplar: the farthest mean for current rows, the nearest for others."""
     classes = np.unique(labels)
-    wide: FloatArray = features.astype(np.float64)
-    means = np.stack([wide[labels == c].mean(axis=0) for c in classes])
-    # In blocks, because all differences at once take K times the memory of the features.
-    blocks = row_blocks(len(wide), means.size)
-    chosen = [_chosen_means(wide[b], means, labels[b, None] == classes, current[b]) for b in blocks]
-    return np.asarray(classes[np.concatenate(chosen)], dtype=np.int64)
-
-
-def _chosen_means(rows: FloatArray, means: FloatArray, own: np.ndarray, current: np.ndarray) -> IntArray:
-    """Positions of the farthest (current rows) or nearest mean of another class; ties go to the first."""
-    distances = np.linalg.norm(rows[:, None, :] - means, axis=2)
+    wide = features.astype(np.float64)
+    means = [wide[labels == c].mean(axis=0) for c in classes]
+    distances = np.stack([np.linalg.norm(wide - mean, axis=1) for mean in means], axis=1)
+    own = labels[:, None] == classes
     nearest = np.where(own, np.inf, distances).argmin(axis=1)
     farthest = np.where(own, -np.inf, distances).argmax(axis=1)
-    return np.asarray(np.where(current, farthest, nearest), dtype=np.int64)
+    return np.asarray(classes[np.where(current, farthest, nearest)], dtype=np.int64)
 
 
 def gradient_signs(network: nn.Module, x: Tensor, targets: IntArray, n_seen: int) -> Tensor:
@@ -151,24 +128,10 @@ def gradient_signs(network: nn.Module, x: Tensor, targets: IntArray, n_seen: int
     network.eval()
     goals = torch.from_numpy(targets).to(x.device)
     signs = []
-    with _frozen(network):
-        for part, goal in zip(torch.split(x, BATCH), torch.split(goals, BATCH), strict=True):
-            inputs = part.detach().requires_grad_()
-            logits = seen_logits(network, inputs, n_seen)
-            # A sum, not a mean: division by N could make small gradients underflow.
-            loss = F.cross_entropy(logits, goal, reduction="sum")
-            signs.append(torch.autograd.grad(loss, inputs)[0].sign())
+    for part, goal in zip(torch.split(x, BATCH), torch.split(goals, BATCH), strict=True):
+        inputs = part.detach().requires_grad_()
+        logits = seen_logits(network, inputs, n_seen)
+        # A sum, not a mean: division by N could make small gradients underflow.
+        loss = F.cross_entropy(logits, goal, reduction="sum")
+        signs.append(torch.autograd.grad(loss, inputs)[0].sign())
     return torch.cat(signs)
-
-
-@contextmanager
-def _frozen(network: nn.Module) -> Iterator[None]:
-    """Turn off the gradients of the weights: only the gradient of the input is computed."""
-    trainable = [p for p in network.parameters() if p.requires_grad]
-    for parameter in trainable:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)

@@ -32,13 +32,8 @@ from tqdm import tqdm
 from equable.arrays import IntArray
 from equable.errors import ConfigError, FileFormatError
 from equable.scenarios.tasks import Scenario
-from equable.training.checkpoint import (
-    add_prefix,
-    load_tensors,
-    load_weights,
-    save_tensors,
-    with_prefix,
-)
+from equable.training.checkpoint import add_prefix, load_tensors, load_weights, save_tensors, with_prefix
+from equable.training.collect import forward_rows
 from equable.training.exemplars import make_exemplars
 from equable.training.learners import load_learner
 from equable.training.networks import seen_logits
@@ -46,7 +41,6 @@ from equable.training.settings import TrainingSettings
 from equable.training.sgd import SGD
 from equable.training.vectors import Inputs
 
-EVALUATION_BATCH = 256
 # Batches over which batch norm's statistics are averaged after each epoch.
 SETTLING_BATCHES = 10
 
@@ -87,7 +81,11 @@ class Progress:
 
 
 class TaskTrainer:
-    """Network, optimiser, generator and data of one task; `train_task` drives it."""
+    """Network, optimiser, generator and data of task `index`.
+
+    `memory_logits` are the stored logits of the memory rows, for learners that use them. The same seed gives
+    the same bits, interrupted or not (same machine and threads).
+    """
 
     def __init__(
         self,
@@ -105,10 +103,10 @@ class TaskTrainer:
         self.settings = settings
         self.seed = seed
         self.task = scenario[index]
+        self.title = f"task {index + 1}/{len(scenario)}"
         self.n_seen = scenario.n_seen(index)
         self.labels = torch.from_numpy(scenario.labels)
-        self.train_rows = torch.from_numpy(self.task.train)
-        self.memory_rows = torch.from_numpy(memory_rows)
+        self.memory_rows = memory_rows
         memory = make_exemplars(memory_rows, scenario, memory_logits)
         self.learner = load_learner(settings.learner)(network, images, memory, settings)
         self.progress = Progress()
@@ -116,6 +114,34 @@ class TaskTrainer:
         self.optimiser = SGD(
             list(network.parameters()), settings.learning_rate, settings.momentum, settings.weight_decay
         )
+
+    def train(
+        self, checkpoint: Path | None = None, stamp: str = "", progress_bar: bool | None = None
+    ) -> Progress:
+        """Train the network in place and leave it with the best epoch's weights, in eval mode.
+
+        With a `checkpoint` path the state is written there after every epoch and read from there if the file
+        exists; `stamp` identifies its experiment. `progress_bar` None shows a bar on a terminal.
+        """
+        if checkpoint is not None and checkpoint.exists():
+            with suppress(FileFormatError):  # the epochs of a damaged one are trained again
+                self.restore(checkpoint, stamp)
+        steps = -(-len(self.task.train) // self.settings.batch_size)
+        bar = tqdm(
+            total=self.settings.max_epochs * steps,
+            initial=len(self.progress.epochs) * steps,
+            desc=self.title,
+            unit=" steps",
+            disable=None if progress_bar is None else not progress_bar,
+        )
+        with bar, torch.random.fork_rng():
+            while not self.progress.finished(self.settings):
+                self.run_epoch(bar)
+                if checkpoint is not None:
+                    self.save(checkpoint, stamp)
+        load_weights(self.network, self.progress.best_weights, "best weights")
+        self.network.eval()
+        return self.progress
 
     def run_epoch(self, bar: Any) -> None:
         """One pass over the current task's training rows, then the score."""
@@ -130,7 +156,7 @@ class TaskTrainer:
         for rows in batches:
             total += self._step(rows) * len(rows)
             n_images += len(rows)
-            bar.update(len(rows))
+            bar.update()
         rate = n_images / (time.perf_counter() - start)
         self._require_finite(float(total))
         if self.settings.settle_batch_norm:
@@ -158,15 +184,10 @@ class TaskTrainer:
             f"weight_decay; got {rate:g} and {decay:g}"
         )
 
-    def images_per_epoch(self) -> int:
-        """Rows that pass through the network in one epoch, replayed ones included."""
-        parts = torch.split(self.train_rows, self.settings.batch_size)
-        sizes = [len(rows) + self.learner.n_replayed for rows in parts]
-        return sum(size for size in sizes if size > 1)
-
     def _batches(self) -> list[Tensor]:
         """All batches of an epoch; one of a single row is left out, as batch norm cannot learn from it."""
-        shuffled = self.train_rows[torch.randperm(len(self.train_rows), generator=self.generator)]
+        order = torch.randperm(len(self.task.train), generator=self.generator)
+        shuffled = torch.from_numpy(self.task.train)[order]
         parts = torch.split(shuffled, self.settings.batch_size)
         batches = [self.learner.batch(rows, self.generator) for rows in parts]
         return [rows for rows in batches if len(rows) > 1]
@@ -203,7 +224,7 @@ class TaskTrainer:
 
     def _scores(self) -> tuple[float, float, float]:
         """Accuracy on the current validation rows, on the replay memory, and the score."""
-        current_y, current_hit = self._hits(torch.from_numpy(self.task.validation))
+        current_y, current_hit = self._hits(self.task.validation)
         memory_y, memory_hit = self._hits(self.memory_rows)
         current = float(current_hit.mean())
         memory = float(memory_hit.mean()) if len(memory_hit) else 1.0
@@ -213,16 +234,13 @@ class TaskTrainer:
         hits = np.bincount(which, np.concatenate([current_hit, memory_hit]), minlength=len(classes))
         return current, memory, float(np.mean(hits / np.bincount(which)))
 
-    def _hits(self, rows: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    def _hits(self, rows: IntArray) -> tuple[IntArray, np.ndarray]:
         """True classes of the rows, and 1.0 where the network predicts them, in eval mode."""
-        self.network.eval()
-        y = self.labels[rows]
-        found = [torch.empty(0, dtype=torch.int64)]
-        with torch.inference_mode():
-            for part in torch.split(rows, EVALUATION_BATCH) if len(rows) else ():
-                logits = seen_logits(self.network, self.images.batch(part), self.n_seen)
-                found.append(logits.argmax(1).cpu())
-        return y.numpy(), (torch.cat(found) == y).double().numpy()
+        y = self.labels.numpy()[rows]
+        if not len(rows):
+            return y, np.empty(0)
+        logits, _ = forward_rows(self.network, self.images, rows, self.n_seen)
+        return y, (logits.argmax(axis=1) == y).astype(np.float64)
 
     def save(self, path: Path, stamp: str) -> None:
         """Write everything the next epoch depends on."""
@@ -258,47 +276,3 @@ class TaskTrainer:
 def task_seed(seed: int, index: int) -> int:
     """The seed of one task, so that a run can resume at any task."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def train_task(
-    network: nn.Module,
-    images: Inputs,
-    scenario: Scenario,
-    index: int,
-    memory_rows: IntArray,
-    settings: TrainingSettings,
-    *,
-    seed: int,
-    memory_logits: np.ndarray | None = None,
-    checkpoint: Path | None = None,
-    stamp: str = "",
-    progress: bool | None = None,
-) -> Progress:
-    """Train `network` in place on task `index` and leave it with the best epoch's weights, in eval mode.
-
-    `memory_logits` are the stored logits of the memory rows, for learners that use them.
-    With a `checkpoint` path the state is written there after every epoch and read from there if the file
-    exists; the same seed then gives the same bits, interrupted or not (same machine and threads).
-    `stamp` identifies the experiment of a checkpoint. `progress` None shows a bar on a terminal.
-    """
-    trainer = TaskTrainer(network, images, scenario, index, memory_rows, settings, seed, memory_logits)
-    if checkpoint is not None and checkpoint.exists():
-        with suppress(FileFormatError):  # the epochs of a damaged one are trained again
-            trainer.restore(checkpoint, stamp)
-    per_epoch = trainer.images_per_epoch()
-    bar = tqdm(
-        total=settings.max_epochs * per_epoch,
-        initial=len(trainer.progress.epochs) * per_epoch,
-        desc=f"task {index + 1}/{len(scenario)}",
-        unit=" images",
-        unit_scale=True,
-        disable=None if progress is None else not progress,
-    )
-    with bar, torch.random.fork_rng():
-        while not trainer.progress.finished(settings):
-            trainer.run_epoch(bar)
-            if checkpoint is not None:
-                trainer.save(checkpoint, stamp)
-    load_weights(network, trainer.progress.best_weights, "best weights")
-    network.eval()
-    return trainer.progress
