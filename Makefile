@@ -42,6 +42,7 @@ results: $(VENV)/.test
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+	EQUABLE_SITE=docs/_build $(BIN)/python -m pytest -q tests/test_docs_site.py -k TheSite
 
 # An extra is installed once, and again when pyproject.toml or constraints.txt change.
 # Bytecode is compiled at install, so that the first start is as quick as the second.

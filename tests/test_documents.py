@@ -157,7 +157,7 @@ def test_integration_runs_what_the_readme_says():
     lines = script.read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("#!")
     assert "set -euo pipefail" in lines
-    assert [line for line in lines if line.startswith("make ")] == ["make test", "make check"]
+    assert [line for line in lines if line.startswith("make ")] == ["make test", "make check", "make docs"]
     assert script.stat().st_mode & 0o111
 
 
