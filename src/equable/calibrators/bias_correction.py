@@ -16,7 +16,7 @@ from equable.calibrators.class_mix import corrected_nll, fit_bias_corrected
 from equable.calibrators.newton import LOG_BOUNDS, lbfgs, warn_if_bound, within_bounds
 from equable.calibrators.row_blocks import exp_and_normalise
 from equable.calibrators.validation import require_choice, require_number, require_shares
-from equable.errors import InputError, UnsupportedError
+from equable.errors import InputError
 from equable.outputs import Outputs
 
 # Ridges of by="task" on a_t, b_t and b_c, counted in rows.
@@ -123,11 +123,6 @@ class BiasCorrection(Calibrator):
             "converged_": converged,
         }
 
-    def _temperatures(self, rows: Outputs) -> FloatArray:
-        raise UnsupportedError(
-            f"{type(self).__name__} corrects logits class by class; no single temperature divides them"
-        )
-
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         result = np.empty(rows.logits.shape) if out is None else out
         for block in row_blocks(*rows.logits.shape):
@@ -153,25 +148,21 @@ def class_tasks(rows: CalibrationSet) -> IntArray:
     """The task of each class (K,), numbered 0 … T − 1 in ascending order; zeros where none are known."""
     if rows.tasks is None:
         return np.zeros(rows.n_classes, dtype=np.int64)
-    counted = rows.weights > 0
     found = np.zeros(rows.n_classes, dtype=np.int64)
-    found[rows.labels[counted]] = rows.tasks[counted]
-    other = counted & (found[rows.labels] != rows.tasks)
-    if other.any():
-        row = int(np.flatnonzero(other)[0])
-        label = int(rows.labels[row])
-        raise InputError(
-            f"every class must lie in one task; class {label} has rows of the tasks "
-            f"{rows.tasks[row]} and {found[label]}"
-        )
+    found[rows.labels] = rows.tasks
+    others = np.flatnonzero(found[rows.labels] != rows.tasks)
+    if len(others):
+        label = rows.labels[others[0]]
+        two = f"{rows.tasks[others[0]]} and {found[label]}"
+        raise InputError(f"every class must lie in one task; class {label} has rows of the tasks {two}")
     numbers: IntArray = np.unique(found, return_inverse=True)[1].astype(np.int64)
     return numbers
 
 
 def _equal_tasks(weights: FloatArray, tasks: IntArray) -> FloatArray:
-    """Weights that sum to the same number in every task, and to the number of rows of positive weight."""
+    """Weights that sum to the same number in every task, and to the number of rows."""
     mass = np.bincount(tasks, weights)
-    equal: FloatArray = weights / mass[tasks] * (np.count_nonzero(weights) / len(mass))
+    equal: FloatArray = weights / mass[tasks] * (len(weights) / len(mass))
     return equal
 
 

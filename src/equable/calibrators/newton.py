@@ -100,27 +100,19 @@ def nll_temperature(
     sample_weight: FloatArray | None = None,
     prior_strength: float = 0.0,
 ) -> Temperature:
-    """The temperature of least Σ NLL + prior_strength·(log T)²; weights count relative to their mean.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> logits = np.log([[0.8, 0.2]] * 5) * 3           # overconfident by a factor of 3
-    >>> round(nll_temperature(logits, np.array([0, 0, 0, 0, 1])).temperature, 6)
-    3.0
-    """
+    """The temperature of least Σ NLL + prior_strength·(log T)²; weights count relative to their mean."""
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
     u = np.zeros(1)
     passes = 0
     part = slice(None, None, max(1, len(labels) // WARM_START_ROWS))
-    if part.step >= 4 and weights[part].any():
+    if part.step >= 4:
         derivatives = _mean_derivatives(logits[part], labels[part], _relative(weights[part], 0), "nll", prior)
         u, _, passes = newton(derivatives, u, *LOG_BOUNDS)
     derivatives = _mean_derivatives(logits, labels, weights, "nll", prior)
     u, converged, n_iter = newton(derivatives, u, *LOG_BOUNDS)
     # exp(−z) underflows where all rows are correct by a wide margin: the least loss is at the lower bound
-    if n_iter == 1 and not np.any(derivatives(u)) and _any_correct(logits, labels, weights):
+    if n_iter == 1 and not np.any(derivatives(u)) and _any_correct(logits, labels):
         u[:] = LOG_BOUNDS[0]
     return Temperature(within_bounds(u[0]), converged, passes + n_iter)
 
@@ -161,10 +153,10 @@ def _mean_derivatives(
     return derivatives
 
 
-def _any_correct(logits: np.ndarray, labels: IntArray, weights: FloatArray) -> bool:
-    """Whether some row with weight prefers its true class to another."""
+def _any_correct(logits: np.ndarray, labels: IntArray) -> bool:
+    """Whether some row prefers its true class to another."""
     own = logits[np.arange(len(labels)), labels]
-    return bool(np.any((own > logits.min(axis=1)) & (weights > 0)))
+    return bool(np.any(own > logits.min(axis=1)))
 
 
 def _relative(sample_weight: FloatArray | None, n_rows: int) -> FloatArray:
@@ -194,10 +186,8 @@ def temperature_grid(n_points: int) -> FloatArray:
 
 def within_bounds(log_temperature: float) -> float:
     """exp(u), and exactly the bound at a bound: exp(log 100) is a little more than 100."""
-    for log_bound, bound in zip(LOG_BOUNDS, (MIN_TEMPERATURE, MAX_TEMPERATURE), strict=True):
-        if log_temperature == log_bound:
-            return bound
-    return float(np.exp(log_temperature))
+    bounds = dict(zip(LOG_BOUNDS, (MIN_TEMPERATURE, MAX_TEMPERATURE), strict=True))
+    return bounds.get(log_temperature, float(np.exp(log_temperature)))
 
 
 def is_at_bound(temperature: float) -> bool:

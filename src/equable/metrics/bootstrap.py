@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from equable.arrays import BoolArray, FloatArray, IntArray, row_blocks
@@ -56,6 +57,9 @@ class BinnedRows:
         return matrix
 
 
+Sides = tuple[BinnedRows, BinnedRows]  # before and after calibration
+
+
 def bin_rows(labels: IntArray, probabilities: np.ndarray, n_bins: int) -> BinnedRows:
     """One pass over checked probabilities: equal-width bins of the top label."""
     confidence, hit = top_label(labels, probabilities)
@@ -76,7 +80,7 @@ def paired_bootstrap(
     rows: IntArray,
     n_bins: int,
     n_replicates: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[FloatArray, FloatArray]:
     """Resampled sums of one task, before and after, each (n_replicates, n_bins + 1), NLL last.
 
@@ -88,7 +92,7 @@ def paired_bootstrap(
     totals = np.zeros((2, n_replicates, n_bins + 1))
     for (stratum, share_bins), counts in zip(strata, draws.T, strict=True):
         add = _add_limit if share_bins else _add_weighted
-        add(totals, before, after, stratum, counts, rng)
+        add(totals, (before, after), stratum, counts, rng)
     return totals[0], totals[1]
 
 
@@ -113,24 +117,16 @@ def _pieces(rows: IntArray, most: int) -> list[IntArray]:
     return np.array_split(rows, -(-len(rows) // most))
 
 
-def _add_weighted(
-    totals: FloatArray,
-    before: BinnedRows,
-    after: BinnedRows,
-    rows: IntArray,
-    counts: IntArray,
-    rng: np.random.Generator,
-) -> None:
+def _add_weighted(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArray, rng: Generator) -> None:
     """Draw counts[r] of the rows for replicate r, add their sums."""
-    n_bins = totals.shape[2] - 1
-    matrices = before.matrix(rows, n_bins), after.matrix(rows, n_bins)
+    matrices = [side.matrix(rows, totals.shape[2] - 1) for side in sides]
     for block in row_blocks(len(counts), len(rows), elements=1 << 16):  # stays in the cache
         weights = _row_weights(counts[block], len(rows), rng)
         for total, matrix in zip(totals, matrices, strict=True):
             total[block] += weights @ matrix
 
 
-def _row_weights(counts: IntArray, n_rows: int, rng: np.random.Generator) -> FloatArray:
+def _row_weights(counts: IntArray, n_rows: int, rng: Generator) -> FloatArray:
     """(replicates, n_rows): how often each row is drawn when counts[r] rows are drawn at random."""
     drawn = rng.integers(0, n_rows, size=int(counts.sum()), dtype=np.int32)
     replicate = np.arange(len(counts)) * n_rows
@@ -139,15 +135,9 @@ def _row_weights(counts: IntArray, n_rows: int, rng: np.random.Generator) -> Flo
     return weights.reshape(len(counts), n_rows).astype(np.float64)
 
 
-def _add_limit(
-    totals: FloatArray,
-    before: BinnedRows,
-    after: BinnedRows,
-    rows: IntArray,
-    counts: IntArray,
-    rng: np.random.Generator,
-) -> None:
+def _add_limit(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArray, rng: Generator) -> None:
     """The same for rows that share their bins, with the Gaussian limit N(m μ, m Σ) of the sum of m draws."""
+    before, after = sides
     # Four columns a row: gap and NLL before, and their changes. A change of zero stays exactly zero.
     start = np.column_stack([before.gap(rows), before.nll[rows]])
     change = np.column_stack([after.gap(rows), after.nll[rows]]) - start

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from equable.errors import InputError
 from equable.metrics.bootstrap import (
     LEAST_REPLICATES,
     BinnedRows,
+    Sides,
     bin_rows,
     can_vary,
     centred_interval,
@@ -101,12 +103,8 @@ class TaskComparison:
         return low <= 0 <= high
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, lists and dictionaries, ready for JSON."""
-        plain = asdict(self)
-        plain["tasks"] = list(plain["tasks"])
-        plain["intervals"] = {name: list(interval) for name, interval in self.intervals.items()}
-        for task in plain["tasks"]:
-            task["delta_ece_interval"] = task["delta_ece_interval"] and list(task["delta_ece_interval"])
+        """Everything as plain numbers, lists and dictionaries, as JSON holds them."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
 
@@ -164,16 +162,23 @@ def compare_tasks(
     members = [np.flatnonzero(task == t) for t in range(len(ids))]
     counts = np.array([len(rows) for rows in members])
     estimate = _Scores(counts, *(_sums(side, members, n_bins) for side in sides))
-    records = _task_scores(ids, members, sides, estimate)
+    overall = {name: float(value[0]) for name, value in estimate.overall().items()}
     intervals: dict[str, Interval] = {}
+    task_intervals: list[Interval | None] = [None] * len(ids)
     if n_bootstrap:
         rng = as_generator(random_state)
         pairs = [paired_bootstrap(*sides, rows, n_bins, n_bootstrap, rng) for rows in members]
         resampled = _Scores(counts, *(np.stack(side) for side in zip(*pairs, strict=True)))
         known = [can_vary(*sides, rows) for rows in members]
-        records, intervals = _intervals(records, estimate, resampled, known)
+        intervals = _intervals(overall, resampled, known)
+        deltas = zip(estimate.delta_ece[:, 0].tolist(), resampled.delta_ece, known, strict=True)
+        task_intervals = [centred_interval(d, drawn) if enough else None for d, drawn, enough in deltas]
+    records = [
+        _task_scores(t, int(ids[t]), rows, sides, estimate, task_intervals[t])
+        for t, rows in enumerate(members)
+    ]
     return TaskComparison(
-        **{name: float(value[0]) for name, value in estimate.overall().items()},
+        **overall,
         accuracy_before=float(np.mean([record.accuracy_before for record in records])),
         accuracy=float(np.mean([record.accuracy for record in records])),
         tasks=tuple(records),
@@ -183,7 +188,7 @@ def compare_tasks(
     )
 
 
-def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> tuple[BinnedRows, BinnedRows]:
+def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> Sides:
     labels, left = checked_pair(y_true, before, "before")
     right = as_probabilities(after, "after")
     if right.shape != left.shape:
@@ -229,36 +234,19 @@ class _Scores:
 
 
 def _task_scores(
-    ids: IntArray, members: list[IntArray], sides: tuple[BinnedRows, BinnedRows], estimate: _Scores
-) -> list[TaskScores]:
-    before, after = sides
-    return [
-        TaskScores(
-            task=int(task),
-            count=len(rows),
-            accuracy_before=float(before.hit[rows].mean()),
-            accuracy=float(after.hit[rows].mean()),
-            nll_before=float(estimate.nll_before[t, 0]),
-            nll=float(estimate.nll[t, 0]),
-            ece_before=float(estimate.ece_before[t, 0]),
-            ece=float(estimate.ece[t, 0]),
-            delta_ece=float(estimate.delta_ece[t, 0]),
-        )
-        for t, (task, rows) in enumerate(zip(ids, members, strict=True))
-    ]
+    t: int, task: int, rows: IntArray, sides: Sides, estimate: _Scores, interval: Interval | None
+) -> TaskScores:
+    """The scores of task number t, whose id is `task`."""
+    accuracies = [float(side.hit[rows].mean()) for side in sides]
+    names = ("nll_before", "nll", "ece_before", "ece", "delta_ece")
+    scores = [float(getattr(estimate, name)[t, 0]) for name in names]
+    return TaskScores(task, len(rows), *accuracies, *scores, interval)
 
 
-def _intervals(
-    records: list[TaskScores], estimate: _Scores, resampled: _Scores, known: list[bool]
-) -> tuple[list[TaskScores], dict[str, Interval]]:
-    """The tasks with their intervals and the intervals over tasks; `known` marks tasks with enough rows."""
-    values = {name: float(value[0]) for name, value in estimate.overall().items()}
-    intervals = {n: centred_interval(values[n], r) for n, r in resampled.overall().items()}
-    intervals["max_delta_ece"] = simultaneous_interval(values["max_delta_ece"], resampled.delta_ece)
+def _intervals(overall: Mapping[str, float], resampled: _Scores, known: list[bool]) -> dict[str, Interval]:
+    """Intervals of the values over tasks; `known` marks tasks with enough rows."""
+    found = {name: centred_interval(overall[name], r) for name, r in resampled.overall().items()}
+    found["max_delta_ece"] = simultaneous_interval(overall["max_delta_ece"], resampled.delta_ece)
     if not all(known):
-        intervals = {n: ends for n, ends in intervals.items() if n == "delta_last_ece" and known[-1]}
-    found = []
-    for record, replicates, enough in zip(records, resampled.delta_ece, known, strict=True):
-        interval = centred_interval(record.delta_ece, replicates) if enough else None
-        found.append(replace(record, delta_ece_interval=interval))
-    return found, intervals
+        found = {name: ends for name, ends in found.items() if name == "delta_last_ece" and known[-1]}
+    return found

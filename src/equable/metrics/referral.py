@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,7 @@ class RiskCoverage:
 
     def to_dict(self) -> dict[str, float | list[float]]:
         """Plain lists and numbers for JSON."""
-        return {
-            "threshold": self.threshold.tolist(),
-            "coverage": self.coverage.tolist(),
-            "risk": self.risk.tolist(),
-            "area": self.area,
-        }
+        return {name: np.asarray(value).tolist() for name, value in asdict(self).items()}
 
 
 def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:
