@@ -76,21 +76,13 @@ class ARC(Calibrator):
 
     Attributes
     ----------
-    prior_
-        (K,) class mix of the calibration buffer.
-    task_mixes_
-        (T, K) class mix of each task, times the task's share of the calibration buffer; one row
-        where no tasks are given.
-    posterior_temperature_, posterior_bias_
-        Parameters of the bias-corrected posteriors.
-    class_rows_
-        (K,) effective calibration rows of each class.
-    class_weights_
-        (K,) summed weight of each class.
-    curves_, curve_derivatives_
-        (K, G) loss curves, see `equable.calibrators.arc_loss_curves`.
-    converged_
-        Whether the posteriors' fit converged.
+    prior_ : (K,) class mix of the calibration buffer.
+    task_mixes_ : (T, K) class mix of each task times its share of the buffer; one row without tasks.
+    posterior_temperature_, posterior_bias_ : parameters of the bias-corrected posteriors.
+    class_rows_ : (K,) effective calibration rows of each class.
+    class_weights_ : (K,) summed weight of each class.
+    curves_, curve_derivatives_ : (K, G) loss curves, see `equable.calibrators.arc_loss_curves`.
+    converged_ : whether the fit of the posteriors converged.
 
     Examples
     --------
@@ -163,9 +155,9 @@ class ARC(Calibrator):
 
     # Test time -------------------------------------------------------------------------------------
 
-    def explain(self, logits: Any, *, groups: Any = None) -> list[BatchFacts]:
+    def explain(self, logits: Any, *, features: Any = None, groups: Any = None) -> list[BatchFacts]:
         """Mix, temperature and evidence of each group, in the groups' sorted order."""
-        rows = self._check_rows(logits, None, groups)
+        rows = self._check_rows(logits, features, groups)
         codes, n_groups = group_codes(rows.groups, len(rows))
         mixes, temperatures, effective = self._batches(rows, codes, n_groups)
         names = [None] if rows.groups is None else np.unique(rows.groups).tolist()

@@ -45,16 +45,11 @@ class BiasCorrection(Calibrator):
 
     Attributes
     ----------
-    scales_, offsets_
-        (K,) of u_c = scale_c · z_c + offset_c.
-    prior_
-        (K,) class mix of the calibration buffer as weighted in the fit: the prior of the posteriors.
-    class_tasks_
-        (K,) task of each class, numbered from 0 in ascending order; zeros where no tasks were given.
-    class_rows_
-        (K,) effective calibration rows of each class, (Σw)² / Σw².
-    converged_
-        Whether the fit converged.
+    scales_, offsets_ : (K,) of u_c = scale_c · z_c + offset_c.
+    prior_ : (K,) class mix of the calibration buffer as weighted in the fit: the prior of the posteriors.
+    class_tasks_ : (K,) task of each class, numbered from 0 in ascending order; zeros without tasks.
+    class_rows_ : (K,) effective calibration rows of each class, (Σw)² / Σw².
+    converged_ : whether the fit converged.
 
     Examples
     --------

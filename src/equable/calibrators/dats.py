@@ -61,20 +61,13 @@ class DATS(Calibrator):
 
     Attributes
     ----------
-    base_temperature_
-        T_base.
-    distance_weights_
-        (K,) w_c.
-    class_distances_
-        (K,) d_c in [0, 1].
-    class_temperatures_
-        (K,) T(d_c).
-    prototypes_
-        (K, D) from the calibration buffer.
-    current_prototypes_
-        (C, D) from the current validation set.
-    converged_, n_iter_
-        Of the solver.
+    base_temperature_ : T_base.
+    distance_weights_ : (K,) w_c.
+    class_distances_ : (K,) d_c in [0, 1].
+    class_temperatures_ : (K,) T(d_c).
+    prototypes_ : (K, D) from the calibration buffer.
+    current_prototypes_ : (C, D) from the current validation set.
+    converged_, n_iter_ : of the solver.
 
     Examples
     --------
@@ -173,11 +166,10 @@ class DATS(Calibrator):
         if rows.current is None:
             return class_prototypes(rows.features[newest], rows.labels[newest], current, rows.weights[newest])
         features, labels = rows.current
-        if not np.array_equal(np.unique(labels), current):
-            raise InputError(
-                f"current must hold rows of just the classes of the newest task, {current.tolist()}; "
-                f"got {np.unique(labels).tolist()}"
-            )
+        given = np.unique(labels)
+        if not np.array_equal(given, current):
+            rule = f"current must hold rows of just the classes of the newest task, {current.tolist()}"
+            raise InputError(f"{rule}; got {given.tolist()}")
         return class_prototypes(features, labels, current)
 
     def _distances(
@@ -215,11 +207,10 @@ class DATS(Calibrator):
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         assert rows.features is not None
-        if rows.features.shape[1] != self.prototypes_.shape[1]:
-            raise InputError(
-                f"features must have the {self.prototypes_.shape[1]} columns seen at fit; "
-                f"got {rows.features.shape[1]}"
-            )
+        n_features = self.prototypes_.shape[1]
+        if rows.features.shape[1] != n_features:
+            rule = f"features must have the {n_features} columns seen at fit"
+            raise InputError(f"{rule}; got {rows.features.shape[1]}")
         codes, n_groups = group_codes(rows.groups, len(rows))
         assigned = nearest_prototypes(rows.features, self.prototypes_, self.metric)
         if self.distance == "class":

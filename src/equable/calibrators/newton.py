@@ -25,6 +25,14 @@ MIN_TEMPERATURE = 0.05
 MAX_TEMPERATURE = 100.0
 LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 
+AT_LOWER_BOUND = (
+    f"lower bound {MIN_TEMPERATURE}: every row that could raise it is classified correctly, or the logits are "
+    "so large (thousands) that no temperature changes their probabilities"
+)
+AT_UPPER_BOUND = (
+    f"upper bound {MAX_TEMPERATURE}: on these rows the logits are no better than a uniform guess, or hundreds "
+    "of times too large, as in another unit"
+)
 #: λ of λ·(log T)² beside the summed losses of the rows, unless a setting says otherwise.
 PRIOR_STRENGTH = 0.1
 
@@ -199,16 +207,6 @@ def is_at_bound(temperature: float) -> bool:
 
 def warn_if_bound(temperature: float, what: str) -> None:
     """Warn where a temperature is an end of the range: the data do not determine it."""
-    if not is_at_bound(temperature):
-        return
-    if temperature < 1:
-        reason = (
-            f"lower bound {MIN_TEMPERATURE}: every row that could raise it is classified correctly, or the "
-            "logits are so large (thousands) that no temperature changes their probabilities"
-        )
-    else:
-        reason = (
-            f"upper bound {MAX_TEMPERATURE}: on these rows the logits are no better than a uniform guess, or "
-            "hundreds of times too large, as in another unit"
-        )
-    warnings.warn(f"{what} ended at its {reason}", ConvergenceWarning, stacklevel=4)
+    if is_at_bound(temperature):
+        reason = AT_LOWER_BOUND if temperature < 1 else AT_UPPER_BOUND
+        warnings.warn(f"{what} ended at its {reason}", ConvergenceWarning, stacklevel=4)

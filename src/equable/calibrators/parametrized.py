@@ -42,10 +42,8 @@ class ParametrizedTemperatureScaling(Calibrator):
 
     Attributes
     ----------
-    parameters_
-        All weights and biases, layer by layer, for logits clipped to ±100.
-    n_inputs_
-        min(top_k, K).
+    parameters_ : all weights and biases, layer by layer, for logits clipped to ±100.
+    n_inputs_ : min(top_k, K).
 
     Examples
     --------

@@ -72,11 +72,10 @@ class TaskMix(Calibrator):
 
     Attributes
     ----------
-    scales_, offsets_, prior_, class_tasks_, class_rows_, converged_
-        Of the bias correction.
+    scales_, offsets_, prior_, class_tasks_, class_rows_, converged_ : of the bias correction.
     spread_
-        Least and largest class mean of max z − mean z in the calibration buffer, and the standard deviation
-        within classes.
+        Least and largest class mean of max z − mean z in the calibration buffer, and the standard
+        deviation within classes.
 
     Notes
     -----

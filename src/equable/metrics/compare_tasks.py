@@ -143,8 +143,6 @@ def compare_tasks(
     far the estimate moves with other rows; for its bias at this N see `noise_floor`.
     The maximum of T noisy differences is positive even where all true ones are zero, so the interval of
     `max_delta_ece` is simultaneous: it reaches as far as the largest deviation of any task.
-    A task of fewer than 20 rows, or of identical rows, has no interval, nor has any value that
-    includes it.
 
     Examples
     --------

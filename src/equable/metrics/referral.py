@@ -18,14 +18,10 @@ class RiskCoverage:
 
     Attributes
     ----------
-    threshold
-        Rows with at least this confidence are accepted.
-    coverage
-        Share of the rows accepted, increasing to 1.
-    risk
-        Share of errors among them.
-    area
-        Σ (step in coverage) · risk, the mean risk over coverages; lower is better.
+    threshold : rows with at least this confidence are accepted.
+    coverage : share of the rows accepted, increasing to 1.
+    risk : share of errors among them.
+    area : Σ (step in coverage) · risk, the mean risk over coverages; lower is better.
     """
 
     threshold: FloatArray
