@@ -29,7 +29,6 @@ def test_row_weights_draw_as_many_as_asked_and_all_alike():
 
 def test_strata_cut_the_rows_into_disjoint_pieces(planted, monkeypatch):
     monkeypatch.setattr(module, "LIMIT_ROWS", 100)
-    monkeypatch.setattr(module, "LIMIT_PIECE", 150)
     monkeypatch.setattr(module, "EXACT_ROWS", 64)
     y, p, q = planted(3000, 0.6, 0.9)
     q[1000:2000] = q[1000:2000, ::-1]  # another prediction after than before
@@ -37,8 +36,9 @@ def test_strata_cut_the_rows_into_disjoint_pieces(planted, monkeypatch):
     strata = list(module._strata(before, after, rows, 10))
     assert sorted(np.concatenate([piece for piece, _ in strata])) == rows.tolist()
     for piece, alike in strata:
-        assert len(piece) <= (150 if alike else 64)
+        assert alike or len(piece) <= 64
         if alike:
+            assert len(piece) >= 100
             for side in (before, after):
                 assert len(set(zip(side.index[piece], side.hit[piece], strict=True))) == 1
     assert {alike for _, alike in strata} == {True, False}

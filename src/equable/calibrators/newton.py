@@ -26,12 +26,12 @@ MAX_TEMPERATURE = 100.0
 LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 
 AT_LOWER_BOUND = (
-    f"lower bound {MIN_TEMPERATURE}: every row that could raise it is classified correctly, or the logits are "
-    "so large (thousands) that no temperature changes their probabilities"
+    f"lower bound {MIN_TEMPERATURE}: every row that could raise it is classified correctly, or the logits "
+    "are so large (thousands) that no temperature changes their probabilities"
 )
 AT_UPPER_BOUND = (
-    f"upper bound {MAX_TEMPERATURE}: on these rows the logits are no better than a uniform guess, or hundreds "
-    "of times too large, as in another unit"
+    f"upper bound {MAX_TEMPERATURE}: on these rows the logits are no better than a uniform guess, or "
+    "hundreds of times too large, as in another unit"
 )
 #: λ of λ·(log T)² beside the summed losses of the rows, unless a setting says otherwise.
 PRIOR_STRENGTH = 0.1

@@ -133,12 +133,9 @@ def _temperature_of(output: FloatArray) -> FloatArray:
 def layers_of(parameters: FloatArray, widths: list[int]) -> Layers:
     """Views of the flat vector as (weights (in, out), bias (out,)) for each layer."""
     layers: Layers = []
-    position = 0
     for n_in, n_out in itertools.pairwise(widths):
-        weights = parameters[position : position + n_in * n_out].reshape(n_in, n_out)
-        position += n_in * n_out
-        layers.append((weights, parameters[position : position + n_out]))
-        position += n_out
+        weights, bias, parameters = np.split(parameters, [n_in * n_out, n_in * n_out + n_out])
+        layers.append((weights.reshape(n_in, n_out), bias))
     return layers
 
 

@@ -4,12 +4,9 @@ A replicate draws n rows of a task with replacement, the same rows before and af
 on it only through sums: per bin Σ (hit − confidence), and Σ −log p. Drawing n rows equals drawing first
 how many fall into each stratum of rows (multinomial), then drawing within each stratum:
 
-- rows in pieces of at most 1,024: integer weights of the rows times a (rows, bins) matrix;
 - 1,024 or more rows that share both bins and both hits: the sum over m draws is replaced by its
-  Gaussian limit with the same mean and covariance.
-
-The second case makes a thousand replicates of a million rows take seconds; it never occurs in a task
-of fewer than 1,024 rows.
+  Gaussian limit with the same mean and covariance, so that replicates of a million rows take seconds;
+- other rows, in pieces of at most 1,024: integer weights of the rows times a (rows, bins) matrix.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ from equable.metrics.top_label import row_nll, top_label
 
 EXACT_ROWS = 1024
 LIMIT_ROWS = 1024
-LIMIT_PIECE = 1 << 15
 TAILS = (0.025, 0.975)
 #: One of 40 replicates is 2.5 % of them: with fewer, a tail contains no replicate.
 LEAST_REPLICATES = 40
@@ -106,15 +102,9 @@ def _strata(
     cells = np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1)
     few = [cell for cell in cells if len(cell) < LIMIT_ROWS]
     if few:
-        yield from ((piece, False) for piece in _pieces(np.concatenate(few), EXACT_ROWS))
-    for cell in cells:
-        if len(cell) >= LIMIT_ROWS:
-            yield from ((piece, True) for piece in _pieces(cell, LIMIT_PIECE))
-
-
-def _pieces(rows: IntArray, most: int) -> list[IntArray]:
-    """Pieces of nearly equal length, at most `most` rows each."""
-    return np.array_split(rows, -(-len(rows) // most))
+        n_pieces = -(-sum(map(len, few)) // EXACT_ROWS)
+        yield from ((piece, False) for piece in np.array_split(np.concatenate(few), n_pieces))
+    yield from ((cell, True) for cell in cells if len(cell) >= LIMIT_ROWS)
 
 
 def _add_weighted(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArray, rng: Generator) -> None:

@@ -205,14 +205,14 @@ class _Scores:
     """ECE and NLL of sums (tasks, replicates, n_bins + 1), for the estimate and for the replicates."""
 
     def __init__(self, counts: IntArray, before: FloatArray, after: FloatArray) -> None:
+        sums = np.stack([before, after])
         n = counts[:, None]
-        self.ece_before, self.ece = (np.abs(s[:, :, :-1]).sum(axis=2) / n for s in (before, after))
-        self.nll_before, self.nll = (s[:, :, -1] / n for s in (before, after))
-        self.delta_ece = self.ece - self.ece_before  # (tasks, replicates), like those above
+        # (tasks, replicates)
+        self.nll_before, self.nll = sums[..., -1] / n
+        self.ece_before, self.ece = np.abs(sums[..., :-1]).sum(axis=3) / n
+        self.delta_ece = self.ece - self.ece_before
         # The pooled ECE adds the gaps of a bin over tasks before it takes absolute values.
-        self.pooled_before, self.pooled = (
-            np.abs(s[:, :, :-1].sum(axis=0)).sum(axis=1) / counts.sum() for s in (before, after)
-        )
+        self.pooled_before, self.pooled = np.abs(sums[..., :-1].sum(axis=1)).sum(axis=2) / counts.sum()
 
     def overall(self) -> dict[str, FloatArray]:
         """Name in `TaskComparison` → (replicates,)."""
