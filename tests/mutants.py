@@ -168,8 +168,8 @@ MUTANTS = [
     Mutant("temperatures from 0.5", "MIN_TEMPERATURE = 0.05", "MIN_TEMPERATURE = 0.5", "calibrators"),
     Mutant(
         "TS: the prior ten times as strong",
-        "slope = weights @ slopes + 2 * prior * point\n        return slope, np.full(1, weights @ curvatures + 2 * prior)",
-        "slope = weights @ slopes + 20 * prior * point\n        return slope, np.full(1, weights @ curvatures + 20 * prior)",
+        "2 * prior * point\n        return slope, np.full(1, weights @ curvatures + 2 * prior)",
+        "20 * prior * point\n        return slope, np.full(1, weights @ curvatures + 20 * prior)",
         "calibrators",
         "prior",
     ),

@@ -97,8 +97,9 @@ class BiasCorrection(Calibrator):
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
         tasks = class_tasks(rows)
-        weights = _equal_tasks(rows.weights, tasks[rows.labels]) if self.by == "task" else rows.weights
+        weights = rows.weights
         if self.by == "task":
+            weights = _equal_tasks(weights, tasks[rows.labels])
             scales, offsets, converged = _fit_by_task(rows.logits, rows.labels, weights, tasks)
         elif self.by == "newest":
             newest = tasks == tasks.max()
@@ -141,9 +142,9 @@ def log_softmax(logits: np.ndarray) -> FloatArray:
 
 def class_tasks(rows: CalibrationSet) -> IntArray:
     """The task of each class (K,), numbered 0 … T − 1 in ascending order; zeros where none are known."""
-    if rows.tasks is None:
-        return np.zeros(rows.n_classes, dtype=np.int64)
     found = np.zeros(rows.n_classes, dtype=np.int64)
+    if rows.tasks is None:
+        return found
     found[rows.labels] = rows.tasks
     others = np.flatnonzero(found[rows.labels] != rows.tasks)
     if len(others):
@@ -164,7 +165,10 @@ def _equal_tasks(weights: FloatArray, tasks: IntArray) -> FloatArray:
 def _fit_by_task(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, tasks: IntArray
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """Scales (K,), offsets (K,) and whether the fit converged; the parameters are a, a_t, b_t, b_c."""
+    """Scales exp(a + a_t), offsets b_t + b_c, both (K,), and whether the fit converged.
+
+    The parameters are (a, a_t…, b_t…, b_c…). Loss and ridges are divided by the number of rows.
+    """
     n_tasks = int(tasks.max()) + 1
     n_rows = float(weights.sum())
     rows = _blocks(log_softmax(logits))
@@ -182,7 +186,7 @@ def _fit_by_task(
         by_log_scale = by_scale * scales
         by_task = [np.bincount(tasks, by_log_scale), np.bincount(tasks, by_offset)]
         gradient = np.concatenate([[by_log_scale.sum()], *by_task, by_offset])
-        gradient[1:] += 2 * ridges * parameters[1:]  # a itself has no ridge
+        gradient[1:] += 2 * ridges * parameters[1:]  # a has no ridge
         return value + float(ridges @ parameters[1:] ** 2), gradient
 
     bounds = [(-LOG_BOUNDS[1], -LOG_BOUNDS[0])] + [(-np.inf, np.inf)] * len(ridges)
@@ -196,7 +200,7 @@ def _fit_by_task(
 def _fit_newest(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, newest: np.ndarray
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """The same for BiC: α and β of the newest task's raw logits."""
+    """BiC: scale α and offset β for the raw logits of the newest task's classes, 1 and 0 for the others."""
     rows = _blocks(logits.astype(np.float64))
     relative = weights / weights.sum()
 

@@ -1,4 +1,4 @@
-"""Label shift: calibrated posteriors, and the mix of classes or tasks of a batch, estimated without labels.
+"""Label shift: calibrated posteriors, and the mix of classes or tasks of a batch without labels.
 
 `fit_bias_corrected` is bias-corrected temperature scaling (Alexandari et al. 2020); `estimate_mix` is
 expectation maximisation for the priors (Saerens et al. 2002) with a Dirichlet prior.
@@ -49,7 +49,7 @@ def corrected_nll(
         p = np.exp(scores)
         total = p.sum(axis=1, keepdims=True)
         value += float(w @ (np.log(total[:, 0]) - scores[own]))
-        # the derivative of a row's NLL in its scores is p − 1[c = y]
+        # dNLL/du_c = p_c − 1[c = y] for the scores u; then du_c/ds_c = z_c and du_c/do_c = 1
         p /= total
         p[own] -= 1.0
         p *= w[:, None]
