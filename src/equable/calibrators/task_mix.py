@@ -128,9 +128,11 @@ class TaskMix(Calibrator):
         """Mix of tasks and evidence of each group, in the groups' sorted order."""
         rows = self._check_rows(logits, features, groups)
         codes, n_groups = group_codes(rows.groups, len(rows))
-        _, *estimates = self._adapt(*self._posteriors(rows.logits, None), codes, n_groups)
+        found = self._adapt(*self._posteriors(rows.logits, None), codes, n_groups)
+        _, sizes, mixes, reference, effective = found
         names = [None] if rows.groups is None else np.unique(rows.groups).tolist()
-        return [BatchMix(*facts) for facts in zip(names, *estimates, strict=True)]
+        facts = zip(names, sizes.tolist(), mixes, reference.tolist(), effective.tolist(), strict=True)
+        return [BatchMix(*values) for values in facts]
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         result = np.empty(rows.logits.shape) if out is None else out
@@ -160,8 +162,8 @@ class TaskMix(Calibrator):
 
     def _adapt(
         self, by_task: FloatArray, spreads: FloatArray, codes: IntArray, n_groups: int
-    ) -> tuple[FloatArray, list[int], FloatArray, list[float], list[float]]:
-        """Factors of the posteriors, (N, T), and the fields of `BatchMix` for every group."""
+    ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray, FloatArray]:
+        """Factors of the posteriors (N, T), and the fields of `BatchMix` for all groups."""
         prior = task_shares(self)
         sizes = np.bincount(codes, minlength=n_groups)
         factors = np.ones_like(by_task)
@@ -179,7 +181,7 @@ class TaskMix(Calibrator):
         effective = effective_rows((mixes / prior)[:, tasks] * self.prior_, self.class_rows_)
         warn_if_few(effective)
         _warn_if_shifted(np.bincount(codes, spreads) / sizes, sizes, self.spread_)
-        return factors, sizes.tolist(), mixes, reference.tolist(), effective.tolist()
+        return factors, sizes, mixes, reference, effective
 
 
 def task_shares(fitted: Any) -> FloatArray:

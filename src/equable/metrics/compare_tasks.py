@@ -235,10 +235,10 @@ def _task_scores(
     t: int, task: int, rows: IntArray, sides: Sides, estimate: _Scores, interval: Interval | None
 ) -> TaskScores:
     """The scores of task number t, whose id is `task`."""
-    accuracies = [float(side.hit[rows].mean()) for side in sides]
+    before, after = (float(side.hit[rows].mean()) for side in sides)
     names = ("nll_before", "nll", "ece_before", "ece", "delta_ece")
-    scores = [float(getattr(estimate, name)[t, 0]) for name in names]
-    return TaskScores(task, len(rows), *accuracies, *scores, interval)
+    scores = {name: float(getattr(estimate, name)[t, 0]) for name in names}
+    return TaskScores(task, len(rows), before, after, delta_ece_interval=interval, **scores)
 
 
 def _intervals(overall: Mapping[str, float], resampled: _Scores, known: list[bool]) -> dict[str, Interval]:
