@@ -74,8 +74,8 @@ class DistanceProblem:
         Row i has the log temperature u[owner[i]].
         """
         terms = self.sample_weight * row_losses(self.rows, self.labels, np.exp(-u[owner]), "brier")
-        slope, curvature = (np.bincount(owner, term, minlength=len(u)) for term in terms[1:])
-        return slope, curvature
+        by_owner = [np.bincount(owner, term, minlength=len(u)).astype(np.float64) for term in terms[1:]]
+        return by_owner[0], by_owner[1]
 
 
 def solve_jointly(problem: DistanceProblem) -> DistanceFit:

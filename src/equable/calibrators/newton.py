@@ -184,7 +184,11 @@ def lbfgs(
     """Minimise a function that returns value and gradient, by scipy's L-BFGS-B."""
     from scipy.optimize import minimize  # takes half a second to import
 
-    return minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    search: Any = minimize  # the stubs ask for an exact type of options
+    result: OptimizeResult = search(
+        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
+    return result
 
 
 def temperature_grid(n_points: int) -> FloatArray:
