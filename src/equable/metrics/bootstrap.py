@@ -142,19 +142,15 @@ def _add_limit(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArra
     totals[1][:, [after.index[first], -1]] += sums[:, :2] + sums[:, 2:]
 
 
-def centred_interval(estimate: float, replicates: FloatArray) -> tuple[float, float]:
-    """95 % percentile interval of (R,) replicates whose mean is moved to the estimate."""
-    low, high = np.quantile(replicates, TAILS) - replicates.mean()
-    return float(estimate + low), float(estimate + high)
+def bootstrap_interval(estimate: float, replicates: FloatArray) -> tuple[float, float]:
+    """95 % interval of a value from (R,) replicates, or of a maximum over tasks from (tasks, R).
 
-
-def simultaneous_interval(estimate: float, replicates: FloatArray) -> tuple[float, float]:
-    """95 % interval of a maximum over tasks, from (tasks, R) replicates.
-
-    The lower end is the 2.5 % quantile of the smallest deviation of any task, the upper end the 97.5 %
+    It is the percentile interval of the replicates after their mean is moved to the estimate. That of a
+    maximum is simultaneous: from the 2.5 % quantile of the smallest deviation of any task to the 97.5 %
     quantile of the largest. Bounds that hold for all tasks at once hold for their maximum.
     """
-    deviation = replicates - replicates.mean(axis=1, keepdims=True)
+    rows = np.atleast_2d(replicates)
+    deviation = rows - rows.mean(axis=1, keepdims=True)
     low = np.quantile(deviation.min(axis=0), TAILS[0])
     high = np.quantile(deviation.max(axis=0), TAILS[1])
     return float(estimate + low), float(estimate + high)

@@ -16,10 +16,9 @@ from equable.metrics.bootstrap import (
     BinnedRows,
     Sides,
     bin_rows,
+    bootstrap_interval,
     can_vary,
-    centred_interval,
     paired_bootstrap,
-    simultaneous_interval,
 )
 from equable.metrics.top_label import checked_pair
 
@@ -170,7 +169,7 @@ def compare_tasks(
         known = [can_vary(*sides, rows) for rows in members]
         intervals = _intervals(overall, resampled, known)
         deltas = zip(estimate.delta_ece[:, 0].tolist(), resampled.delta_ece, known, strict=True)
-        task_intervals = [centred_interval(d, drawn) if enough else None for d, drawn, enough in deltas]
+        task_intervals = [bootstrap_interval(d, drawn) if enough else None for d, drawn, enough in deltas]
     records = [
         _task_scores(t, int(ids[t]), rows, sides, estimate, task_intervals[t])
         for t, rows in enumerate(members)
@@ -243,8 +242,8 @@ def _task_scores(
 
 def _intervals(overall: Mapping[str, float], resampled: _Scores, known: list[bool]) -> dict[str, Interval]:
     """Intervals of the values over tasks; `known` marks tasks with enough rows."""
-    found = {name: centred_interval(overall[name], r) for name, r in resampled.overall().items()}
-    found["max_delta_ece"] = simultaneous_interval(overall["max_delta_ece"], resampled.delta_ece)
+    replicates = resampled.overall() | {"max_delta_ece": resampled.delta_ece}
+    found = {name: bootstrap_interval(overall[name], drawn) for name, drawn in replicates.items()}
     if not all(known):
         found = {name: ends for name, ends in found.items() if name == "delta_last_ece" and known[-1]}
     return found
