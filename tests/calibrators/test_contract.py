@@ -233,21 +233,6 @@ def test_weights_are_copies_of_rows(calibrator, incremental):
     assert_same_fit(calibrator, a, b, incremental.y, copies, atol=2e-2)
 
 
-def test_a_row_without_weight_is_left_out(calibrator, incremental):
-    """Its logits are masked, its class and task wrong, and it is the only row of a newer task."""
-    data = incremental
-    extra = replace(
-        data,
-        logits=np.concatenate([data.logits, np.full((1, 9), -1e300)]),
-        y=np.append(data.y, 0),
-        features=np.concatenate([data.features, np.full((1, data.features.shape[1]), 1e9)]),
-        tasks=np.append(data.tasks, 7),
-    )
-    weights = np.append(np.ones(len(data.y)), 0.0)
-    found = predict(fit(clone(calibrator), extra, sample_weight=weights), data, groups=data.tasks)
-    np.testing.assert_array_equal(found, predict(fit(calibrator, data), data, groups=data.tasks))
-
-
 def test_float32_logits_are_fitted_like_the_same_in_float64(calibrator, incremental):
     logits = incremental.logits.astype(np.float32)
     same = replace(incremental, logits=logits.astype(np.float64))
