@@ -168,8 +168,8 @@ MUTANTS = [
     Mutant("temperatures from 0.5", "MIN_TEMPERATURE = 0.05", "MIN_TEMPERATURE = 0.5", "calibrators"),
     Mutant(
         "TS: the prior ten times as strong",
-        "slope = 2.0 * prior * point\n        curvature = np.full(1, 2.0 * prior)",
-        "slope = 20.0 * prior * point\n        curvature = np.full(1, 20.0 * prior)",
+        "2 * prior * point\n        return slope, np.full(1, weights @ curvatures + 2 * prior)",
+        "20 * prior * point\n        return slope, np.full(1, weights @ curvatures + 20 * prior)",
         "calibrators",
         "prior",
     ),

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax
 
-from equable.calibrators import newton as newton_module
 from equable.calibrators import row_blocks
 from equable.calibrators.losses import LOSSES, brier_curves, loss_terms
 from equable.calibrators.newton import (
@@ -266,10 +265,8 @@ def test_rows_that_are_correct_by_a_wide_margin_end_at_the_lower_bound(loss, n_r
 def test_logits_that_say_nothing_leave_the_temperature_alone():
     y = np.arange(100) % 4
     assert nll_temperature(np.full((100, 4), 7.0), y).temperature == 1
-    # rows without weight have no say
     z = np.full((100, 4), 7.0)
     z[:4] = 1000 * np.eye(4)
-    assert nll_temperature(z, y, np.repeat([0.0, 1.0], [4, 96])).temperature == 1
     assert nll_temperature(z, y).temperature == MIN_TEMPERATURE
 
 
@@ -292,14 +289,3 @@ def test_a_far_optimum_is_reached_without_bisection():
     """Eight short steps to the same side are no reason to evaluate a bound."""
     z, y = vector_4()
     assert max(nll_temperature(z * scale, y).n_iter for scale in np.linspace(1, 25, 40)) <= 12
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_part_without_weight_is_no_start(loss, monkeypatch):
-    """Every fourth row, which would be the part of a large input, has weight 0."""
-    z, y = vector_4()
-    weights = (np.arange(200) % 4 > 0).astype(float)
-    expected = SOLVERS[loss](z[weights > 0], y[weights > 0]).temperature
-    monkeypatch.setattr(newton_module, "WARM_START_ROWS", 50)
-    monkeypatch.setattr(newton_module, "KEEP_ELEMENTS", 250)
-    assert SOLVERS[loss](z, y, weights).temperature == pytest.approx(expected, rel=1e-9)

@@ -4,7 +4,7 @@ from scipy.stats import ks_2samp
 
 from equable.metrics import bootstrap as module
 from equable.metrics import expected_calibration_error
-from equable.metrics.bootstrap import bin_rows, centred_interval, paired_bootstrap, simultaneous_interval
+from equable.metrics.bootstrap import bin_rows, bootstrap_interval, paired_bootstrap
 
 
 def sums(side, rows, n_bins=10):
@@ -29,7 +29,6 @@ def test_row_weights_draw_as_many_as_asked_and_all_alike():
 
 def test_strata_cut_the_rows_into_disjoint_pieces(planted, monkeypatch):
     monkeypatch.setattr(module, "LIMIT_ROWS", 100)
-    monkeypatch.setattr(module, "LIMIT_PIECE", 150)
     monkeypatch.setattr(module, "EXACT_ROWS", 64)
     y, p, q = planted(3000, 0.6, 0.9)
     q[1000:2000] = q[1000:2000, ::-1]  # another prediction after than before
@@ -37,8 +36,9 @@ def test_strata_cut_the_rows_into_disjoint_pieces(planted, monkeypatch):
     strata = list(module._strata(before, after, rows, 10))
     assert sorted(np.concatenate([piece for piece, _ in strata])) == rows.tolist()
     for piece, alike in strata:
-        assert len(piece) <= (150 if alike else 64)
+        assert alike or len(piece) <= 64
         if alike:
+            assert len(piece) >= 100
             for side in (before, after):
                 assert len(set(zip(side.index[piece], side.hit[piece], strict=True))) == 1
     assert {alike for _, alike in strata} == {True, False}
@@ -112,18 +112,13 @@ def test_only_the_rows_of_the_task_are_drawn(planted):
     assert np.array_equal(one[0], np.tile(sums(before, np.array([7])), (3, 1)))
 
 
-def test_centred_interval_by_hand():
+def test_interval_by_hand():
     replicates = np.arange(1001) / 1000 + 5
-    assert centred_interval(2.0, replicates) == pytest.approx((2 - 0.475, 2 + 0.475))
+    assert bootstrap_interval(2.0, replicates) == pytest.approx((2 - 0.475, 2 + 0.475))
 
 
-def test_simultaneous_interval_of_one_task_is_the_centred_one():
-    replicates = np.random.default_rng(0).normal(size=(1, 500)) ** 2
-    assert simultaneous_interval(1.0, replicates) == pytest.approx(centred_interval(1.0, replicates[0]))
-
-
-def test_simultaneous_interval_widens_with_tasks():
+def test_the_interval_of_a_maximum_widens_with_tasks():
     replicates = np.random.default_rng(0).normal(size=(20, 4000))
-    low, high = simultaneous_interval(0.0, replicates)
+    low, high = bootstrap_interval(0.0, replicates)
     # 97.5 % quantile of the largest of 20 normals: Φ⁻¹(0.975^(1/20))
     assert (-low, high) == pytest.approx((3.02, 3.02), abs=0.15)

@@ -62,15 +62,6 @@ class BatchFacts:
     effective_rows: float  # number of calibration rows that determine the temperature
 
 
-@dataclass(frozen=True)
-class _Batches:
-    """The same for all groups: mixes (G, K), all else (G,)."""
-
-    mixes: FloatArray
-    temperatures: FloatArray
-    effective_rows: FloatArray
-
-
 class ARC(Calibrator):
     """Adaptive replayed calibration: one temperature a batch, from its estimated class mix.
 
@@ -85,21 +76,13 @@ class ARC(Calibrator):
 
     Attributes
     ----------
-    prior_
-        (K,) class mix of the calibration buffer.
-    task_mixes_
-        (T, K) class mix of each task, times the task's share of the calibration buffer; one row
-        where no tasks are given.
-    posterior_temperature_, posterior_bias_
-        Parameters of the bias-corrected posteriors.
-    class_rows_
-        (K,) effective calibration rows of each class.
-    class_weights_
-        (K,) summed weight of each class.
-    curves_, curve_derivatives_
-        (K, G) loss curves, see `equable.calibrators.arc_loss_curves`.
-    converged_
-        Whether the posteriors' fit converged.
+    prior_ : (K,) class mix of the calibration buffer.
+    task_mixes_ : (T, K) class mix of each task times its share of the buffer; one row without tasks.
+    posterior_temperature_, posterior_bias_ : parameters of the bias-corrected posteriors.
+    class_rows_ : (K,) effective calibration rows of each class.
+    class_weights_ : (K,) summed weight of each class.
+    curves_, curve_derivatives_ : (K, G) loss curves, see `equable.calibrators.arc_loss_curves`.
+    converged_ : whether the fit of the posteriors converged.
 
     Examples
     --------
@@ -172,30 +155,26 @@ class ARC(Calibrator):
 
     # Test time -------------------------------------------------------------------------------------
 
-    def explain(self, logits: Any, *, groups: Any = None) -> list[BatchFacts]:
+    def explain(self, logits: Any, *, features: Any = None, groups: Any = None) -> list[BatchFacts]:
         """Mix, temperature and evidence of each group, in the groups' sorted order."""
-        rows = self._check_rows(logits, None, groups)
+        rows = self._check_rows(logits, features, groups)
         codes, n_groups = group_codes(rows.groups, len(rows))
-        batches = self._batches(rows, codes, n_groups)
+        mixes, temperatures, effective = self._batches(rows, codes, n_groups)
         names = [None] if rows.groups is None else np.unique(rows.groups).tolist()
-        return [
-            BatchFacts(
-                group=name,
-                n_rows=int((codes == g).sum()),
-                mix=batches.mixes[g],
-                temperature=float(batches.temperatures[g]),
-                effective_rows=float(batches.effective_rows[g]),
-            )
-            for g, name in enumerate(names)
-        ]
+        sizes = np.bincount(codes, minlength=n_groups).tolist()
+        facts = zip(names, sizes, mixes, temperatures.tolist(), effective.tolist(), strict=True)
+        return [BatchFacts(*values) for values in facts]
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         codes, n_groups = group_codes(rows.groups, len(rows))
-        batches = self._batches(rows, codes, n_groups)
-        warn_if_few(batches.effective_rows)
-        return batches.temperatures[codes]
+        _, temperatures, effective = self._batches(rows, codes, n_groups)
+        warn_if_few(effective)
+        return temperatures[codes]
 
-    def _batches(self, rows: Outputs, codes: IntArray, n_groups: int) -> _Batches:
+    def _batches(
+        self, rows: Outputs, codes: IntArray, n_groups: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mixes (G, K), temperatures (G,) and effective rows (G,) of all groups."""
         mixes = np.empty((n_groups, self.n_classes_))
         most = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
         for groups, members in equal_groups(codes, n_groups, STACK_ELEMENTS // self.n_classes_):
@@ -204,20 +183,23 @@ class ARC(Calibrator):
             logits = rows.logits[members.ravel()]
             posterior = posteriors(logits, self.posterior_temperature_, self.posterior_bias_)
             mixes[groups] = self._mixes(posterior.reshape(*members.shape, -1))
-        return _Batches(mixes, self._best_temperatures(mixes), effective_rows(mixes, self.class_rows_))
+        return mixes, self._best_temperatures(mixes), effective_rows(mixes, self.class_rows_)
 
     def _mixes(self, posterior: FloatArray) -> FloatArray:
         """The class mix of each batch, (G, K), from its posteriors (G, n, K)."""
         strength = float(self.prior_strength)  # narrow numpy numbers would overflow
         ratios = posterior / self.prior_
-        if len(self.task_mixes_) == 1:
-            return _mix(ratios, np.tile(self.prior_, (len(ratios), 1)), strength)
-        # the mix of the tasks first; it is the centre of the estimate over classes
-        shares = self.task_mixes_.sum(axis=1)
-        by_task = ratios @ self.task_mixes_.T
-        by_task /= by_task.sum(axis=2, keepdims=True)
-        tasks = _mix(by_task / shares, np.tile(shares, (len(ratios), 1)), strength)
-        return _mix(ratios, tasks @ (self.task_mixes_ / shares[:, None]), TASK_PULL * strength)
+        centres = np.tile(self.prior_, (len(ratios), 1))
+        if len(self.task_mixes_) > 1:
+            # the mix of the tasks first; it is the centre of the estimate over classes
+            shares = self.task_mixes_.sum(axis=1)
+            by_task = ratios @ self.task_mixes_.T
+            by_task /= by_task.sum(axis=2, keepdims=True)
+            start = np.tile(shares, (len(ratios), 1))
+            tasks = estimate_mix((by_task / shares).swapaxes(1, 2), start, strength)[..., 0]
+            centres = tasks @ (self.task_mixes_ / shares[:, None])
+            strength *= TASK_PULL
+        return estimate_mix(ratios.swapaxes(1, 2), centres, strength)[..., 0]
 
     def _best_temperatures(self, mixes: FloatArray) -> FloatArray:
         """The temperature of the least expected loss of each mix, (G,)."""
@@ -231,16 +213,8 @@ class ARC(Calibrator):
 
 def _task_mixes(rows: CalibrationSet) -> FloatArray:
     """Shares of (task, class) in the calibration buffer, (T, K); all classes in one row without tasks."""
-    tasks = (
-        np.zeros_like(rows.labels) if rows.tasks is None else np.unique(rows.tasks, return_inverse=True)[1]
-    )
-    n_cells = (int(tasks.max()) + 1) * rows.n_classes
-    cells = np.bincount(tasks * rows.n_classes + rows.labels, rows.weights, minlength=n_cells)
-    mixes = (cells / cells.sum()).reshape(-1, rows.n_classes)
-    occupied: FloatArray = mixes[mixes.sum(axis=1) > 0]
-    return occupied
-
-
-def _mix(ratios: FloatArray, centres: FloatArray, strength: float) -> FloatArray:
-    """`estimate_mix` of ratios (G, n, K), pulled to the centres (G, K)."""
-    return estimate_mix(ratios.swapaxes(1, 2), centres, strength)[..., 0]
+    tasks, n_tasks = group_codes(rows.tasks, len(rows.labels))
+    mixes = np.zeros((n_tasks, rows.n_classes))
+    np.add.at(mixes, (tasks, rows.labels), rows.weights)
+    mixes /= mixes.sum()
+    return mixes

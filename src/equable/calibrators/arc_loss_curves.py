@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.calibrators.losses import Loss, loss_terms
+from equable.calibrators.losses import Loss, row_losses
 from equable.calibrators.newton import LOG_BOUNDS
 from equable.calibrators.row_blocks import ShiftedRows
 
@@ -35,12 +35,11 @@ def class_curves(
     grid = level_grid()
     values = np.tile(LEVEL_PRIOR * (grid - centre) ** 2, (n_classes, 1))
     derivatives = np.tile(2 * LEVEL_PRIOR * (grid - centre), (n_classes, 1))
-    for block, shifted in ShiftedRows(logits):
-        y = labels[block]
-        for g, level in enumerate(grid):
-            value, slope, _ = loss_terms(shifted, y, np.exp(-level), loss)
-            values[:, g] += np.bincount(y, weights[block] * value, minlength=n_classes)
-            derivatives[:, g] += np.bincount(y, weights[block] * slope, minlength=n_classes)
+    rows = ShiftedRows(logits)
+    for g, level in enumerate(grid):
+        losses, slopes, _ = weights * row_losses(rows, labels, np.exp(-level), loss)
+        values[:, g] += np.bincount(labels, losses, minlength=n_classes)
+        derivatives[:, g] += np.bincount(labels, slopes, minlength=n_classes)
     return values, derivatives
 
 

@@ -38,7 +38,7 @@ class CalibrationSet:
 
     logits: np.ndarray  # (N, K)
     labels: IntArray  # (N,)
-    weights: FloatArray  # (N,), mean 1
+    weights: FloatArray  # (N,), > 0, mean 1
     features: np.ndarray | None  # (N, D)
     tasks: IntArray | None  # (N,)
     current: tuple[np.ndarray, IntArray] | None  # features and labels of the current validation set
@@ -77,19 +77,16 @@ class Calibrator:
 
         Parameters
         ----------
-        logits
-            (N, K) scores before softmax.
-        y
-            (N,) true classes in 0 … K − 1.
+        logits, y
+            (N, K) scores before softmax, and (N,) true classes in 0 … K − 1.
         features
             (N, D) penultimate features, where the method needs them.
         tasks
             (N,) task of each row; the newest is the current task.
         current
-            (features, y) of the current task's whole validation set; by default the rows of
-            the newest task.
+            (features, y) of the current task's whole validation set; by default the rows of the newest task.
         sample_weight
-            (N,) weights of losses, prototypes and class priors alike.
+            (N,) weights of losses, prototypes and class priors alike; a row of weight 0 is left out.
         """
         self._check_settings()
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)
@@ -108,7 +105,8 @@ class Calibrator:
         for inputs too large for a second array in memory.
         """
         rows = self._check_rows(logits, features, groups)
-        _check_out(out, rows.logits.shape)
+        if out is not None:
+            _check_out(out, rows.logits.shape)
         found = self._probabilities(rows, out)
         self._check_shape("_probabilities", found, rows.logits.shape)
         return found
@@ -119,9 +117,9 @@ class Calibrator:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `equable.load` reads, atomically."""
-        from equable.calibrators.serialization import save
+        from equable.calibrators.serialization import save_with_extras
 
-        save(self, path)
+        save_with_extras(self, path, {})
 
     # What a method implements -----------------------------------------------------------------------
 
@@ -137,7 +135,7 @@ class Calibrator:
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         """The temperature of each row, (N,)."""
-        raise UnsupportedError(f"{type(self).__name__} has no temperature: it has no _temperatures")
+        raise UnsupportedError(f"{type(self).__name__} has no single temperature that divides its logits")
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         """The probabilities, (N, K): written into `out` and returned, or in a new array where it is None."""
@@ -147,7 +145,7 @@ class Calibrator:
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls).parameters if name != "self"]
+        return list(inspect.signature(cls).parameters)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings, as given."""
@@ -155,11 +153,10 @@ class Calibrator:
 
     def set_params(self, **settings: Any) -> Self:
         """Change settings; returns self."""
-        unknown = set(settings) - set(self._parameter_names())
+        names = self._parameter_names()
+        unknown = sorted(set(settings) - set(names))
         if unknown:
-            raise InputError(
-                f"{type(self).__name__} has the settings {self._parameter_names()}; got {sorted(unknown)}"
-            )
+            raise InputError(f"{type(self).__name__} has the settings {names}; got {unknown}")
         self.__dict__.update(settings)
         return self
 
@@ -183,6 +180,9 @@ class Calibrator:
             if needed and getattr(rows, name) is None:
                 raise InputError(f"{type(self).__name__}.fit needs {name}=, one entry a row; got None")
         weights = as_weights(sample_weight, len(rows))
+        if not weights.all():
+            rows = rows[weights > 0]
+            weights = weights[weights > 0]
         assert rows.labels is not None
         return CalibrationSet(
             rows.logits,
@@ -197,10 +197,8 @@ class Calibrator:
         require_fitted(self)
         rows = Outputs(logits, features=features, groups=groups)
         if rows.n_classes != self.n_classes_:
-            raise InputError(
-                f"logits must have the {self.n_classes_} columns seen at fit; got {rows.n_classes}. "
-                "Fit again when the classifier has learnt new classes"
-            )
+            rule = f"logits must have the {self.n_classes_} columns seen at fit; got {rows.n_classes}"
+            raise InputError(f"{rule}. Fit again when the classifier has learnt new classes")
         refuse_probabilities(rows.logits, SUSPICIOUS_ROWS)
         if self.needs_features and rows.features is None:
             raise InputError(f"{type(self).__name__} needs features=, (N, D), to calibrate; got None")
@@ -208,7 +206,7 @@ class Calibrator:
 
     def _row_temperatures(self, rows: Outputs) -> FloatArray:
         found = self._temperatures(rows)
-        self._check_shape("_temperatures", found, (len(rows.logits),))
+        self._check_shape("_temperatures", found, (len(rows),))
         where = f"{type(self).__name__}._temperatures"
         if found.dtype.kind not in "fiu":
             raise InputError(f"{where} must be an array of real numbers; got dtype {found.dtype}")
@@ -231,33 +229,25 @@ class Calibrator:
 
 
 def _check_out(out: Any, shape: tuple[int, ...]) -> None:
-    if out is None:
-        return
-    rule = f"out must be a numpy float array of shape {shape} that can be written to"
-    if not isinstance(out, np.ndarray):
-        raise InputError(f"{rule}; got {type(out).__name__}")
-    if out.shape != shape or out.dtype.kind != "f" or not out.flags.writeable:
-        state = "" if out.flags.writeable else ", read-only"
-        raise InputError(f"{rule}; got {out.dtype} {out.shape}{state}")
+    got = type(out).__name__
+    if isinstance(out, np.ndarray):
+        if out.shape == shape and out.dtype.kind == "f" and out.flags.writeable:
+            return
+        got = f"{out.dtype} {out.shape}" + ("" if out.flags.writeable else ", read-only")
+    raise InputError(f"out must be a numpy float array of shape {shape} that can be written to; got {got}")
 
 
 def _check_current(current: Any, rows: Outputs) -> tuple[np.ndarray, IntArray] | None:
     if current is None:
         return None
-    try:
-        features, y = current
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            "current must be a pair (features, y) of the current validation set; "
-            f"got {type(current).__name__}"
-        ) from error
-    checked = as_matrix(features, "current features")
-    if rows.features is not None and checked.shape[1] != rows.features.shape[1]:
-        raise InputError(
-            f"current features must have the {rows.features.shape[1]} columns of features; "
-            f"got {checked.shape[1]}"
-        )
-    return checked, as_labels(y, len(checked), rows.n_classes, "current labels")
+    if not isinstance(current, tuple | list) or len(current) != 2:
+        rule = "current must be a pair (features, y) of the current validation set"
+        raise InputError(f"{rule}; got {type(current).__name__}")
+    features = as_matrix(current[0], "current features")
+    if rows.features is not None and features.shape[1] != rows.features.shape[1]:
+        rule = f"current features must have the {rows.features.shape[1]} columns of features"
+        raise InputError(f"{rule}; got {features.shape[1]}")
+    return features, as_labels(current[1], len(features), rows.n_classes, "current labels")
 
 
 def require_fitted(calibrator: object) -> None:
@@ -274,15 +264,13 @@ def group_codes(groups: np.ndarray | None, n_rows: int) -> tuple[IntArray, int]:
     if groups is None:
         return np.zeros(n_rows, dtype=np.int64), 1
     ids, codes = np.unique(groups, return_inverse=True)
-    return codes.astype(np.int64).reshape(-1), len(ids)
+    return codes.astype(np.int64), len(ids)
 
 
 def require_every_class(rows: CalibrationSet) -> None:
-    """Raise unless every class has rows with weight."""
-    mass = np.bincount(rows.labels, rows.weights, minlength=rows.n_classes)
-    if (mass == 0).any():
-        missing = np.flatnonzero(mass == 0)
-        raise InputError(
-            f"every class needs at least one row in the calibration buffer; class {missing[0]} has none"
-            + (f" (nor have {len(missing) - 1} others)" if len(missing) > 1 else "")
-        )
+    """Raise unless every class has a row."""
+    missing = np.setdiff1d(np.arange(rows.n_classes), rows.labels)
+    if len(missing):
+        others = f" (nor have {len(missing) - 1} others)" if len(missing) > 1 else ""
+        rule = "every class needs at least one row in the calibration buffer"
+        raise InputError(f"{rule}; class {missing[0]} has none{others}")

@@ -16,7 +16,7 @@ from equable.calibrators.class_mix import corrected_nll, fit_bias_corrected
 from equable.calibrators.newton import LOG_BOUNDS, lbfgs, warn_if_bound, within_bounds
 from equable.calibrators.row_blocks import exp_and_normalise
 from equable.calibrators.validation import require_choice, require_number, require_shares
-from equable.errors import InputError, UnsupportedError
+from equable.errors import InputError
 from equable.outputs import Outputs
 
 # Ridges of by="task" on a_t, b_t and b_c, counted in rows.
@@ -45,16 +45,11 @@ class BiasCorrection(Calibrator):
 
     Attributes
     ----------
-    scales_, offsets_
-        (K,) of u_c = scale_c · z_c + offset_c.
-    prior_
-        (K,) class mix of the calibration buffer as weighted in the fit: the prior of the posteriors.
-    class_tasks_
-        (K,) task of each class, numbered from 0 in ascending order; zeros where no tasks were given.
-    class_rows_
-        (K,) effective calibration rows of each class, (Σw)² / Σw².
-    converged_
-        Whether the fit converged.
+    scales_, offsets_ : (K,) of u_c = scale_c · z_c + offset_c.
+    prior_ : (K,) class mix of the calibration buffer as weighted in the fit: the prior of the posteriors.
+    class_tasks_ : (K,) task of each class, numbered from 0 in ascending order; zeros without tasks.
+    class_rows_ : (K,) effective calibration rows of each class, (Σw)² / Σw².
+    converged_ : whether the fit converged.
 
     Examples
     --------
@@ -102,8 +97,9 @@ class BiasCorrection(Calibrator):
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
         tasks = class_tasks(rows)
-        weights = _equal_tasks(rows.weights, tasks[rows.labels]) if self.by == "task" else rows.weights
+        weights = rows.weights
         if self.by == "task":
+            weights = _equal_tasks(weights, tasks[rows.labels])
             scales, offsets, converged = _fit_by_task(rows.logits, rows.labels, weights, tasks)
         elif self.by == "newest":
             newest = tasks == tasks.max()
@@ -122,11 +118,6 @@ class BiasCorrection(Calibrator):
             "class_rows_": mass**2 / squares,
             "converged_": converged,
         }
-
-    def _temperatures(self, rows: Outputs) -> FloatArray:
-        raise UnsupportedError(
-            f"{type(self).__name__} corrects logits class by class; no single temperature divides them"
-        )
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         result = np.empty(rows.logits.shape) if out is None else out
@@ -151,34 +142,33 @@ def log_softmax(logits: np.ndarray) -> FloatArray:
 
 def class_tasks(rows: CalibrationSet) -> IntArray:
     """The task of each class (K,), numbered 0 … T − 1 in ascending order; zeros where none are known."""
-    if rows.tasks is None:
-        return np.zeros(rows.n_classes, dtype=np.int64)
-    counted = rows.weights > 0
     found = np.zeros(rows.n_classes, dtype=np.int64)
-    found[rows.labels[counted]] = rows.tasks[counted]
-    other = counted & (found[rows.labels] != rows.tasks)
-    if other.any():
-        row = int(np.flatnonzero(other)[0])
-        label = int(rows.labels[row])
-        raise InputError(
-            f"every class must lie in one task; class {label} has rows of the tasks "
-            f"{rows.tasks[row]} and {found[label]}"
-        )
+    if rows.tasks is None:
+        return found
+    found[rows.labels] = rows.tasks
+    others = np.flatnonzero(found[rows.labels] != rows.tasks)
+    if len(others):
+        label = rows.labels[others[0]]
+        two = f"{rows.tasks[others[0]]} and {found[label]}"
+        raise InputError(f"every class must lie in one task; class {label} has rows of the tasks {two}")
     numbers: IntArray = np.unique(found, return_inverse=True)[1].astype(np.int64)
     return numbers
 
 
 def _equal_tasks(weights: FloatArray, tasks: IntArray) -> FloatArray:
-    """Weights that sum to the same number in every task, and to the number of rows of positive weight."""
+    """Weights that sum to the same number in every task, and to the number of rows."""
     mass = np.bincount(tasks, weights)
-    equal: FloatArray = weights / mass[tasks] * (np.count_nonzero(weights) / len(mass))
+    equal: FloatArray = weights / mass[tasks] * (len(weights) / len(mass))
     return equal
 
 
 def _fit_by_task(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, tasks: IntArray
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """Scales (K,), offsets (K,) and whether the fit converged; the parameters are a, a_t, b_t, b_c."""
+    """Scales exp(a + a_t), offsets b_t + b_c, both (K,), and whether the fit converged.
+
+    The parameters are (a, a_t…, b_t…, b_c…). Loss and ridges are divided by the number of rows.
+    """
     n_tasks = int(tasks.max()) + 1
     n_rows = float(weights.sum())
     rows = _blocks(log_softmax(logits))
@@ -196,7 +186,7 @@ def _fit_by_task(
         by_log_scale = by_scale * scales
         by_task = [np.bincount(tasks, by_log_scale), np.bincount(tasks, by_offset)]
         gradient = np.concatenate([[by_log_scale.sum()], *by_task, by_offset])
-        gradient[1:] += 2 * ridges * parameters[1:]  # a itself has no ridge
+        gradient[1:] += 2 * ridges * parameters[1:]  # a has no ridge
         return value + float(ridges @ parameters[1:] ** 2), gradient
 
     bounds = [(-LOG_BOUNDS[1], -LOG_BOUNDS[0])] + [(-np.inf, np.inf)] * len(ridges)
@@ -210,7 +200,7 @@ def _fit_by_task(
 def _fit_newest(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, newest: np.ndarray
 ) -> tuple[FloatArray, FloatArray, bool]:
-    """The same for BiC: α and β of the newest task's raw logits."""
+    """BiC: scale α and offset β for the raw logits of the newest task's classes, 1 and 0 for the others."""
     rows = _blocks(logits.astype(np.float64))
     relative = weights / weights.sum()
 

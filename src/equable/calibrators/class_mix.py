@@ -1,4 +1,4 @@
-"""Label shift: calibrated posteriors, and the mix of classes or tasks of a batch, estimated without labels.
+"""Label shift: calibrated posteriors, and the mix of classes or tasks of a batch without labels.
 
 `fit_bias_corrected` is bias-corrected temperature scaling (Alexandari et al. 2020); `estimate_mix` is
 expectation maximisation for the priors (Saerens et al. 2002) with a Dirichlet prior.
@@ -49,7 +49,7 @@ def corrected_nll(
         p = np.exp(scores)
         total = p.sum(axis=1, keepdims=True)
         value += float(w @ (np.log(total[:, 0]) - scores[own]))
-        # the derivative of a row's NLL in its scores is p − 1[c = y]
+        # dNLL/du_c = p_c − 1[c = y] for the scores u; then du_c/ds_c = z_c and du_c/do_c = 1
         p /= total
         p[own] -= 1.0
         p *= w[:, None]
@@ -94,14 +94,7 @@ def posteriors(logits: np.ndarray, temperature: float, bias: FloatArray) -> Floa
 def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArray:
     """At most `most` of the rows `members`: evenly spaced after sorting by a weighted sum of their logits.
 
-    The choice does not depend on the order of the rows. `most` is so large that the mix of these rows
-    differs from that of all by little more than chance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> representatives(np.array([[5.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), np.array([0, 1, 2]), 2).tolist()
-    [1, 0]
+    The choice does not depend on the order of the rows.
     """
     blocks = row_blocks(len(members), logits.shape[1], elements=1 << 20)
     factors = np.sqrt(np.arange(2.0, logits.shape[1] + 2))
@@ -148,10 +141,10 @@ def estimate_mix(
     [0.812, 0.188]
     """
     n_groups, _, n_rows = ratios.shape
-    counted = n_rows - 1 if leave_one_out else n_rows
-    steps, tolerance = (MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT) if leave_one_out else (MAX_ITER, TOLERANCE)
-    mixes = np.repeat(prior[..., None], n_rows if leave_one_out else 1, axis=2)
-    mix = mixes
+    counted, copies, steps, tolerance = n_rows, 1, MAX_ITER, TOLERANCE
+    if leave_one_out:
+        counted, copies, steps, tolerance = n_rows - 1, n_rows, MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT
+    mix = mixes = np.repeat(prior[..., None], copies, axis=2)
     pull = strength * prior[..., None]
     active = np.arange(n_groups)
     for _ in range(steps):

@@ -61,20 +61,13 @@ class DATS(Calibrator):
 
     Attributes
     ----------
-    base_temperature_
-        T_base.
-    distance_weights_
-        (K,) w_c.
-    class_distances_
-        (K,) d_c in [0, 1].
-    class_temperatures_
-        (K,) T(d_c).
-    prototypes_
-        (K, D) from the calibration buffer.
-    current_prototypes_
-        (C, D) from the current validation set.
-    converged_, n_iter_
-        Of the solver.
+    base_temperature_ : T_base.
+    distance_weights_ : (K,) w_c.
+    class_distances_ : (K,) d_c in [0, 1].
+    class_temperatures_ : (K,) T(d_c).
+    prototypes_ : (K, D) from the calibration buffer.
+    current_prototypes_ : (C, D) from the current validation set.
+    converged_, n_iter_ : of the solver.
 
     Examples
     --------
@@ -138,7 +131,8 @@ class DATS(Calibrator):
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
         assert rows.features is not None
-        newest = _newest_task(rows)
+        assert rows.tasks is not None
+        newest: BoolArray = rows.tasks == np.max(rows.tasks)
         current = np.unique(rows.labels[newest])
         # Eq. 4: the mean feature of each class
         prototypes = class_prototypes(rows.features, rows.labels, np.arange(rows.n_classes), rows.weights)
@@ -146,12 +140,10 @@ class DATS(Calibrator):
         # Eqs. 5–6: the distance to the nearest current prototype, scaled to [0, 1]; in the first task all
         # classes are current and every distance is 0
         first_task = len(current) == rows.n_classes
-        everything = np.ones(rows.n_classes, dtype=bool)
-        class_distances, limits = self._distances(prototypes, everything, current_prototypes, first_task)
+        class_distances, limits = self._distances(prototypes, current_prototypes, first_task)
         row_distances = class_distances[rows.labels]
         if self.distance == "sample":
-            counted = rows.weights > 0
-            row_distances, limits = self._distances(rows.features, counted, current_prototypes, first_task)
+            row_distances, limits = self._distances(rows.features, current_prototypes, first_task)
         # Eqs. 7 and 9: T = w·d + T_base of least Brier score
         fit = self._fit_weights(rows, class_distances, row_distances, current)
         warn_if_bound(fit.base_temperature, "the base temperature")
@@ -174,19 +166,18 @@ class DATS(Calibrator):
         if rows.current is None:
             return class_prototypes(rows.features[newest], rows.labels[newest], current, rows.weights[newest])
         features, labels = rows.current
-        if not np.array_equal(np.unique(labels), current):
-            raise InputError(
-                f"current must hold rows of just the classes of the newest task, {current.tolist()}; "
-                f"got {np.unique(labels).tolist()}"
-            )
+        given = np.unique(labels)
+        if not np.array_equal(given, current):
+            rule = f"current must hold rows of just the classes of the newest task, {current.tolist()}"
+            raise InputError(f"{rule}; got {given.tolist()}")
         return class_prototypes(features, labels, current)
 
     def _distances(
-        self, points: np.ndarray, counted: BoolArray, current_prototypes: FloatArray, first_task: bool
+        self, points: np.ndarray, current_prototypes: FloatArray, first_task: bool
     ) -> tuple[FloatArray, FloatArray]:
-        """Scaled distances of the points, and the least and largest raw distance of the counted ones."""
+        """Scaled distances of the points, and the least and largest raw distance."""
         raw = distances_to_current(points, current_prototypes, self.metric)
-        low, high = distance_range(raw[counted], points[counted], self.metric)
+        low, high = distance_range(raw, points, self.metric)
         if first_task:
             high = low
         return min_max(raw, low, high), np.array([low, high])
@@ -216,11 +207,10 @@ class DATS(Calibrator):
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         assert rows.features is not None
-        if rows.features.shape[1] != self.prototypes_.shape[1]:
-            raise InputError(
-                f"features must have the {self.prototypes_.shape[1]} columns seen at fit; "
-                f"got {rows.features.shape[1]}"
-            )
+        n_features = self.prototypes_.shape[1]
+        if rows.features.shape[1] != n_features:
+            rule = f"features must have the {n_features} columns seen at fit"
+            raise InputError(f"{rule}; got {rows.features.shape[1]}")
         codes, n_groups = group_codes(rows.groups, len(rows))
         assigned = nearest_prototypes(rows.features, self.prototypes_, self.metric)
         if self.distance == "class":
@@ -255,11 +245,3 @@ def _temperature(weights: FloatArray, distances: FloatArray, base: float) -> Flo
     """Eq. 7, at most 100."""
     temperatures: FloatArray = np.minimum(weights * distances + base, MAX_TEMPERATURE)
     return temperatures
-
-
-def _newest_task(rows: CalibrationSet) -> BoolArray:
-    """The rows of the newest task, (N,); rows without weight do not count."""
-    assert rows.tasks is not None
-    counted = rows.weights > 0
-    newest: BoolArray = counted & (rows.tasks == rows.tasks[counted].max())
-    return newest

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import BoolArray, FloatArray, IntArray
-from equable.calibrators.losses import brier_curves, loss_terms
+from equable.calibrators.losses import brier_curves, row_losses
 from equable.calibrators.newton import (
     LOG_BOUNDS,
     MAX_TEMPERATURE,
@@ -59,32 +59,23 @@ class DistanceProblem:
         weights, base = parameters[:-1], parameters[-1]
         raw = weights[self.weight_index] * self.distances + base
         temperatures = np.minimum(raw, MAX_TEMPERATURE)
-        value = 0.0
-        slope = np.empty(len(self.labels))
-        for block, shifted in self.rows:
-            loss, first, _ = loss_terms(shifted, self.labels[block], 1 / temperatures[block], "brier")
-            value += float(self.sample_weight[block] @ loss)
-            slope[block] = self.sample_weight[block] * first
+        losses, by_log, _ = row_losses(self.rows, self.labels, 1 / temperatures, "brier")
         # d/dT_i = (1/T_i) d/d(log T_i), and 0 where T_i is clipped; then the chain rule for w·d_i + T_base
-        slope = np.where(raw <= MAX_TEMPERATURE, slope / temperatures, 0.0)
+        slope = np.where(raw <= MAX_TEMPERATURE, self.sample_weight * by_log / temperatures, 0.0)
         by_weight = np.bincount(self.weight_index, slope * self.distances, minlength=len(self.free))
         gap = np.log(base) - np.log(self.centre)
         by_base = slope.sum() + 2 * self.prior_strength * gap / base
-        return value + self.prior_strength * gap**2, np.append(by_weight, by_base)
+        value = float(self.sample_weight @ losses) + self.prior_strength * gap**2
+        return value, np.append(by_weight, by_base)
 
     def slopes(self, owner: IntArray, u: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Slope and curvature of the summed loss in each log temperature u, without the prior.
 
         Row i has the log temperature u[owner[i]].
         """
-        slope = np.zeros(len(u))
-        curvature = np.zeros(len(u))
-        for block, shifted in self.rows:
-            _, first, second = loss_terms(shifted, self.labels[block], np.exp(-u[owner[block]]), "brier")
-            weight = self.sample_weight[block]
-            slope += np.bincount(owner[block], weight * first, minlength=len(u))
-            curvature += np.bincount(owner[block], weight * second, minlength=len(u))
-        return slope, curvature
+        terms = self.sample_weight * row_losses(self.rows, self.labels, np.exp(-u[owner]), "brier")
+        by_owner = [np.bincount(owner, term, minlength=len(u)).astype(np.float64) for term in terms[1:]]
+        return by_owner[0], by_owner[1]
 
 
 def solve_jointly(problem: DistanceProblem) -> DistanceFit:
@@ -113,8 +104,9 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> Dis
     """
     movable = problem.free & (class_distances > 0)
     grid = np.linspace(*LOG_BOUNDS, GRID_POINTS)
-    owners = problem.weight_index, len(problem.free)
-    curves = brier_curves(problem.rows, problem.labels, problem.sample_weight, grid, *owners)
+    curves = brier_curves(
+        problem.rows, problem.labels, problem.sample_weight, grid, problem.weight_index, len(movable)
+    )
     # best loss of each movable class at a temperature not below each grid point
     above = np.minimum.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
     total = np.where(movable[:, None], above, curves).sum(axis=0)

@@ -12,7 +12,6 @@ from equable.calibrators.base import CalibrationSet, Calibrator
 from equable.calibrators.newton import PRIOR_STRENGTH, brier_temperature, warn_if_bound
 from equable.calibrators.row_blocks import softmax
 from equable.calibrators.validation import require_shares, require_temperatures
-from equable.errors import UnsupportedError
 from equable.outputs import Outputs
 
 # The largest weight of 1/K: a larger one would lose the order of the classes to rounding in float32.
@@ -52,11 +51,6 @@ class EnsembleTemperatureScaling(Calibrator):
             "converged_": solution.converged,
             "n_iter_": solution.n_iter,
         }
-
-    def _temperatures(self, rows: Outputs) -> FloatArray:
-        raise UnsupportedError(
-            "EnsembleTemperatureScaling mixes three softmaxes; no single temperature divides its logits"
-        )
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         result = np.empty(rows.logits.shape) if out is None else out

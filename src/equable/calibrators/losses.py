@@ -57,6 +57,15 @@ def loss_terms(
     return value, -beta * slope, beta**2 * curvature + beta * slope
 
 
+def row_losses(rows: ShiftedRows, labels: IntArray, beta: FloatArray, loss: Loss) -> FloatArray:
+    """`loss_terms` of all rows, (3, N); `beta` has one entry or one a row."""
+    beta = np.broadcast_to(beta, labels.shape)
+    terms = np.empty((3, len(labels)))
+    for block, shifted in rows:
+        terms[:, block] = loss_terms(shifted, labels[block], beta[block], loss)
+    return terms
+
+
 def brier_curves(
     rows: ShiftedRows,
     labels: IntArray,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.calibrators.losses import Loss, brier_curves, loss_terms
-from equable.calibrators.row_blocks import KEEP_ELEMENTS, ShiftedRows
+from equable.calibrators.losses import Loss, brier_curves, row_losses
+from equable.calibrators.row_blocks import ShiftedRows
 from equable.errors import ConvergenceWarning
 
 if TYPE_CHECKING:
@@ -25,11 +25,20 @@ MIN_TEMPERATURE = 0.05
 MAX_TEMPERATURE = 100.0
 LOG_BOUNDS = (float(np.log(MIN_TEMPERATURE)), float(np.log(MAX_TEMPERATURE)))
 
+AT_LOWER_BOUND = (
+    f"lower bound {MIN_TEMPERATURE}: every row that could raise it is classified correctly, or the logits "
+    "are so large (thousands) that no temperature changes their probabilities"
+)
+AT_UPPER_BOUND = (
+    f"upper bound {MAX_TEMPERATURE}: on these rows the logits are no better than a uniform guess, or "
+    "hundreds of times too large, as in another unit"
+)
 #: λ of λ·(log T)² beside the summed losses of the rows, unless a setting says otherwise.
 PRIOR_STRENGTH = 0.1
 
 # A temperature of many rows is first fitted on about this many of them.
 WARM_START_ROWS = 1024
+LAST_STEP = 1e-6
 # After this many steps that do not shrink, the bound ahead is evaluated.
 LONG_WALK = 8
 GRID_POINTS = 33
@@ -48,11 +57,9 @@ class Temperature:
 
 def newton(
     derivatives: Derivatives,
-    start: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-    *,
-    last_step: float = 1e-6,
+    start: FloatArray | float,
+    low: FloatArray | float,
+    high: FloatArray | float,
     max_iter: int = 60,
 ) -> tuple[FloatArray, bool, int]:
     """Minimise M one-dimensional functions at once, each inside its [low, high].
@@ -60,10 +67,10 @@ def newton(
     `derivatives` maps the (M,) points to slopes and curvatures. The sign of the slope tells on which side of
     the point the minimum lies, which narrows [low, high]. A Newton step that leaves this bracket is replaced
     by the bracket's middle, or by the bound itself where it has not been evaluated yet. The error of a
-    Newton step is of the order of its square: a step below `last_step` is the last.
+    Newton step is of the order of its square: a step below `LAST_STEP` is the last.
     Returns the points, whether all converged, and the number of evaluations.
     """
-    point, low, high = start.copy(), low.copy(), high.copy()
+    point = np.atleast_1d(start)
     low_tried = np.zeros(len(point), dtype=bool)
     high_tried = low_tried.copy()
     done = low_tried.copy()
@@ -87,7 +94,7 @@ def newton(
         proposal = np.where(below, np.where(low_tried, middle, low), proposal)
         proposal = np.where(above, np.where(high_tried, middle, high), proposal)
         proposal = np.where((slope == 0) | outward | done, point, proposal)
-        done |= np.abs(proposal - point) < last_step
+        done |= np.abs(proposal - point) < LAST_STEP
         last = proposal - point
         point = proposal
         if done.all():
@@ -101,29 +108,21 @@ def nll_temperature(
     sample_weight: FloatArray | None = None,
     prior_strength: float = 0.0,
 ) -> Temperature:
-    """The temperature of least Σ NLL + prior_strength·(log T)²; weights count relative to their mean.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> logits = np.log([[0.8, 0.2]] * 5) * 3           # overconfident by a factor of 3
-    >>> round(nll_temperature(logits, np.array([0, 0, 0, 0, 1])).temperature, 6)
-    3.0
-    """
+    """The temperature of least Σ NLL + prior_strength·(log T)²; weights count relative to their mean."""
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
-    start = 0.0
+    u = np.zeros(1)
     passes = 0
     part = slice(None, None, max(1, len(labels) // WARM_START_ROWS))
-    if part.step >= 4 and weights[part].any():
+    if part.step >= 4:
         derivatives = _mean_derivatives(logits[part], labels[part], _relative(weights[part], 0), "nll", prior)
-        start, _, passes = _newton_1d(derivatives, start, *LOG_BOUNDS)
+        u, _, passes = newton(derivatives, u, *LOG_BOUNDS)
     derivatives = _mean_derivatives(logits, labels, weights, "nll", prior)
-    u, converged, n_iter = _newton_1d(derivatives, start, *LOG_BOUNDS)
+    u, converged, n_iter = newton(derivatives, u, *LOG_BOUNDS)
     # exp(−z) underflows where all rows are correct by a wide margin: the least loss is at the lower bound
-    if n_iter == 1 and not np.any(derivatives(np.array([u]))) and _any_correct(logits, labels, weights):
-        u = LOG_BOUNDS[0]
-    return Temperature(within_bounds(u), converged, passes + n_iter)
+    if n_iter == 1 and not np.any(derivatives(u)) and _any_correct(logits, labels):
+        u[:] = LOG_BOUNDS[0]
+    return Temperature(within_bounds(u[0]), converged, passes + n_iter)
 
 
 def brier_temperature(
@@ -136,18 +135,13 @@ def brier_temperature(
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
     u = np.linspace(*LOG_BOUNDS, GRID_POINTS)
-    # the grid only has to find the right valley: a part of the rows of a large input suffices
-    part = slice(None, None, max(1, logits.size // KEEP_ELEMENTS))
-    if not weights[part].any():
-        part = slice(None)
-    rows = ShiftedRows(logits[part])
-    curve = brier_curves(rows, labels[part], weights[part], u, np.zeros_like(labels[part]), 1)[0]
-    best = int(np.argmin(curve / weights[part].sum() + prior * u**2))
+    curve = brier_curves(ShiftedRows(logits), labels, weights, u, np.zeros_like(labels), 1)[0]
+    best = int(np.argmin(curve + prior * u**2))
     low = u[max(best - 1, 0)]
     high = u[min(best + 1, len(u) - 1)]
     derivatives = _mean_derivatives(logits, labels, weights, "brier", prior)
-    point, converged, n_iter = _newton_1d(derivatives, u[best], low, high)
-    return Temperature(within_bounds(point), converged, GRID_POINTS + n_iter)
+    point, converged, n_iter = newton(derivatives, u[best], low, high)
+    return Temperature(within_bounds(point[0]), converged, GRID_POINTS + n_iter)
 
 
 SOLVERS: dict[str, Callable[..., Temperature]] = {"nll": nll_temperature, "brier": brier_temperature}
@@ -160,26 +154,17 @@ def _mean_derivatives(
     rows = ShiftedRows(logits)
 
     def derivatives(point: FloatArray) -> tuple[FloatArray, FloatArray]:
-        slope = 2.0 * prior * point
-        curvature = np.full(1, 2.0 * prior)
-        for block, shifted in rows:
-            _, first, second = loss_terms(shifted, labels[block], np.exp(-point[0]), loss)
-            slope += weights[block] @ first
-            curvature += weights[block] @ second
-        return slope, curvature
+        _, slopes, curvatures = row_losses(rows, labels, np.exp(-point), loss)
+        slope = weights @ slopes + 2 * prior * point
+        return slope, np.full(1, weights @ curvatures + 2 * prior)
 
     return derivatives
 
 
-def _newton_1d(derivatives: Derivatives, start: float, low: float, high: float) -> tuple[float, bool, int]:
-    point, converged, n_iter = newton(derivatives, np.array([start]), np.array([low]), np.array([high]))
-    return float(point[0]), converged, n_iter
-
-
-def _any_correct(logits: np.ndarray, labels: IntArray, weights: FloatArray) -> bool:
-    """Whether some row with weight prefers its true class to another."""
+def _any_correct(logits: np.ndarray, labels: IntArray) -> bool:
+    """Whether some row prefers its true class to another."""
     own = logits[np.arange(len(labels)), labels]
-    return bool(np.any((own > logits.min(axis=1)) & (weights > 0)))
+    return bool(np.any(own > logits.min(axis=1)))
 
 
 def _relative(sample_weight: FloatArray | None, n_rows: int) -> FloatArray:
@@ -191,18 +176,17 @@ def _relative(sample_weight: FloatArray | None, n_rows: int) -> FloatArray:
 
 
 def lbfgs(
-    objective: Callable[..., tuple[float, FloatArray]],
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
     start: FloatArray,
     bounds: Sequence[tuple[float, float]] | None = None,
-    args: tuple[Any, ...] = (),
     **options: Any,
 ) -> OptimizeResult:
     """Minimise a function that returns value and gradient, by scipy's L-BFGS-B."""
     from scipy.optimize import minimize  # takes half a second to import
 
-    search: Any = minimize  # the stubs allow no arguments of the objective
+    search: Any = minimize  # the stubs ask for an exact type of options
     result: OptimizeResult = search(
-        objective, start, args=args, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
     )
     return result
 
@@ -214,10 +198,8 @@ def temperature_grid(n_points: int) -> FloatArray:
 
 def within_bounds(log_temperature: float) -> float:
     """exp(u), and exactly the bound at a bound: exp(log 100) is a little more than 100."""
-    for log_bound, bound in zip(LOG_BOUNDS, (MIN_TEMPERATURE, MAX_TEMPERATURE), strict=True):
-        if log_temperature == log_bound:
-            return bound
-    return float(np.exp(log_temperature))
+    bounds = dict(zip(LOG_BOUNDS, (MIN_TEMPERATURE, MAX_TEMPERATURE), strict=True))
+    return bounds.get(log_temperature, float(np.exp(log_temperature)))
 
 
 def is_at_bound(temperature: float) -> bool:
@@ -229,16 +211,6 @@ def is_at_bound(temperature: float) -> bool:
 
 def warn_if_bound(temperature: float, what: str) -> None:
     """Warn where a temperature is an end of the range: the data do not determine it."""
-    if not is_at_bound(temperature):
-        return
-    if temperature < 1:
-        reason = (
-            f"lower bound {MIN_TEMPERATURE}: every row that could raise it is classified correctly, or the "
-            "logits are so large (thousands) that no temperature changes their probabilities"
-        )
-    else:
-        reason = (
-            f"upper bound {MAX_TEMPERATURE}: on these rows the logits are no better than a uniform guess, or "
-            "hundreds of times too large, as in another unit"
-        )
-    warnings.warn(f"{what} ended at its {reason}", ConvergenceWarning, stacklevel=4)
+    if is_at_bound(temperature):
+        reason = AT_LOWER_BOUND if temperature < 1 else AT_UPPER_BOUND
+        warnings.warn(f"{what} ended at its {reason}", ConvergenceWarning, stacklevel=4)

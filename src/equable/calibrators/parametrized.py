@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from equable.arrays import FloatArray, as_count, row_blocks
+from equable.arrays import FloatArray, IntArray, as_count, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.losses import loss_terms
+from equable.calibrators.losses import row_losses
 from equable.calibrators.newton import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
@@ -42,10 +42,8 @@ class ParametrizedTemperatureScaling(Calibrator):
 
     Attributes
     ----------
-    parameters_
-        All weights and biases, layer by layer, for logits clipped to ±100.
-    n_inputs_
-        min(top_k, K).
+    parameters_ : all weights and biases, layer by layer, for logits clipped to ±100.
+    n_inputs_ : min(top_k, K).
 
     Examples
     --------
@@ -93,7 +91,7 @@ class ParametrizedTemperatureScaling(Calibrator):
         relative = rows.weights / len(rows.weights)
 
         def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
-            return _brier_and_gradient(parameters, widths, shifted, standard, rows, relative)
+            return _brier_and_gradient(parameters, widths, shifted, standard, rows.labels, relative)
 
         temperature = brier_temperature(logits, rows.labels, rows.weights).temperature
         start = _initial(widths, temperature, np.random.default_rng(self.random_state))
@@ -135,12 +133,9 @@ def _temperature_of(output: FloatArray) -> FloatArray:
 def layers_of(parameters: FloatArray, widths: list[int]) -> Layers:
     """Views of the flat vector as (weights (in, out), bias (out,)) for each layer."""
     layers: Layers = []
-    position = 0
     for n_in, n_out in itertools.pairwise(widths):
-        weights = parameters[position : position + n_in * n_out].reshape(n_in, n_out)
-        position += n_in * n_out
-        layers.append((weights, parameters[position : position + n_out]))
-        position += n_out
+        weights, bias, parameters = np.split(parameters, [n_in * n_out, n_in * n_out + n_out])
+        layers.append((weights.reshape(n_in, n_out), bias))
     return layers
 
 
@@ -158,7 +153,7 @@ def _brier_and_gradient(
     widths: list[int],
     shifted: ShiftedRows,
     inputs: FloatArray,
-    rows: CalibrationSet,
+    labels: IntArray,
     relative: FloatArray,
 ) -> tuple[float, FloatArray]:
     """Mean Brier score and its gradient in all parameters, by back-propagation."""
@@ -166,20 +161,15 @@ def _brier_and_gradient(
     activations = _forward(layers, inputs)
     output = activations[-1][:, 0]
     temperatures = _temperature_of(output)
-    loss = 0.0
-    slope = np.empty(len(output))
-    for block, logits in shifted:
-        value, first, _ = loss_terms(logits, rows.labels[block], 1 / temperatures[block], "brier")
-        loss += float(relative[block] @ value)
-        slope[block] = relative[block] * first
+    losses, by_log, _ = row_losses(shifted, labels, 1 / temperatures, "brier")
     # d/d(output) = d/d(log T) · (1/T) · sign(output), and 0 where T is clipped
     inside = (np.abs(output) > MIN_TEMPERATURE) & (np.abs(output) < MAX_TEMPERATURE)
-    upstream = (slope / temperatures * np.sign(output) * inside)[:, None]
+    upstream = (relative * by_log / temperatures * np.sign(output) * inside)[:, None]
     gradients: list[FloatArray] = []
     for depth in range(len(layers) - 1, -1, -1):
         gradients[:0] = [(activations[depth].T @ upstream).ravel(), upstream.sum(axis=0)]
         upstream = (upstream @ layers[depth][0].T) * (activations[depth] > 0)
-    return loss, np.concatenate(gradients)
+    return float(relative @ losses), np.concatenate(gradients)
 
 
 def _initial(widths: list[int], temperature: float, rng: np.random.Generator) -> FloatArray:

@@ -22,15 +22,7 @@ LEAST_NEEDED = 1e-12
 def class_prototypes(
     features: np.ndarray, labels: IntArray, classes: IntArray, weights: FloatArray | None = None
 ) -> FloatArray:
-    """Mean feature of each class, Eq. 4, (len(classes), D).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> class_prototypes(np.array([[0., 2.], [2., 0.], [5., 5.]]), np.array([0, 0, 1]), np.array([0, 1]))
-    array([[1., 1.],
-           [5., 5.]])
-    """
+    """Mean feature of each class, Eq. 4, (len(classes), D)."""
     means = np.empty((len(classes), features.shape[1]))
     for row, label in enumerate(classes):
         mine = labels == label
@@ -71,17 +63,8 @@ def distance_range(distances: FloatArray, points: np.ndarray, metric: Metric) ->
     return low, high if high - low > noise else low
 
 
-def min_max(values: FloatArray, low: float | None = None, high: float | None = None) -> FloatArray:
-    """Values scaled to [0, 1]; all 0 where the range is zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> min_max(np.array([2.0, 3.0, 4.0])).tolist()
-    [0.0, 0.5, 1.0]
-    """
-    low = float(values.min()) if low is None else low
-    high = float(values.max()) if high is None else high
+def min_max(values: FloatArray, low: float, high: float) -> FloatArray:
+    """Values scaled from [low, high] to [0, 1]; all 0 where the range is zero."""
     if high <= low:
         return np.zeros_like(values)
     scaled: FloatArray = np.clip((values - low) / (high - low), 0.0, 1.0)

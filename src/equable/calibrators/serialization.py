@@ -21,19 +21,14 @@ from equable.errors import FileFormatError, InputError
 from equable.files import write_bytes
 
 FORMAT = "equable-calibrator"
-SCHEMA = 1
+SCHEMA = "1"
 EXTRA = "extra."
-
-
-def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted calibrator, atomically."""
-    save_with_extras(calibrator, path, {})
 
 
 def save_with_extras(
     calibrator: Calibrator, path: str | os.PathLike[str], extras: dict[str, np.ndarray]
 ) -> None:
-    """Write a fitted calibrator and further arrays, such as the window of a stream."""
+    """Write a fitted calibrator and further arrays, such as the window of a stream, atomically."""
     from safetensors.numpy import save as to_bytes
 
     require_fitted(calibrator)
@@ -49,7 +44,7 @@ def save_with_extras(
         "scalars": scalars,
     }
     body = json.dumps(header, sort_keys=True, allow_nan=False)
-    metadata = {"format": FORMAT, "schema": str(SCHEMA), "calibrator": body, "sha256": _digest(body, tensors)}
+    metadata = {"format": FORMAT, "schema": SCHEMA, "calibrator": body, "sha256": _digest(body, tensors)}
     write_bytes(path, _in_order(to_bytes(tensors, metadata=metadata)))
 
 
@@ -62,7 +57,7 @@ def _in_order(content: bytes) -> bytes:
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
-    """Read a calibrator that `save` wrote; its probabilities are bit-identical.
+    """Read what `Calibrator.save` wrote; the probabilities are bit-identical.
 
     A damaged, tampered, foreign or newer file raises `FileFormatError`.
 
@@ -85,7 +80,7 @@ def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str
     if metadata.get("format") != FORMAT:
         raise FileFormatError(f"{path} must be a calibrator saved by equable; it is another safetensors file")
     schema = metadata.get("schema", "")
-    if schema not in [str(version) for version in range(1, SCHEMA + 1)]:
+    if schema != SCHEMA:
         raise FileFormatError(
             f"{path} has schema {schema!r}; this equable reads up to {SCHEMA}. Update equable"
         )
@@ -172,12 +167,11 @@ def _unfitted(header: dict[str, Any]) -> Calibrator:
 def _registered_name(calibrator: Calibrator) -> str:
     from equable.calibrators import CALIBRATORS
 
+    own = type(calibrator)
     for name, kind in CALIBRATORS.items():
-        if kind is type(calibrator):
+        if kind is own:
             return name
-    raise InputError(
-        f"{type(calibrator).__name__} must be in equable.CALIBRATORS to be saved; add it under a name"
-    )
+    raise InputError(f"{own.__name__} must be in equable.CALIBRATORS to be saved; add it under a name")
 
 
 def _digest(body: str, tensors: dict[str, np.ndarray]) -> str:

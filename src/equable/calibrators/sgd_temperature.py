@@ -24,14 +24,6 @@ def sgd_temperature(logits: np.ndarray, labels: IntArray) -> float:
 
     Epoch e visits the rows in the order ``numpy.random.default_rng([0, e]).permutation(N)``; the last,
     smaller batch counts as the others do. T is clipped to [0.05, 100] at the end only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from equable.calibrators.sgd_temperature import sgd_temperature
-    >>> logits = np.log([[0.8, 0.2]] * 5) * 3           # overconfident: the optimum is T = 3
-    >>> round(sgd_temperature(logits, np.array([0, 0, 0, 0, 1])), 3)
-    2.09
     """
     z = logits.astype(np.float64)
     temperature = 1.0

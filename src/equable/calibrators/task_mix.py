@@ -3,12 +3,12 @@
 For a batch of n rows let P_it be the posterior of task t, π_t its share of the calibration buffer, and
 L_it = P_it / π_t. For each strength s of a Dirichlet prior around π:
 
-1. leave-one-out EM gives Q_i, the task mix of the *other* rows, and W_it ∝ L_it Q_it;
-2. the evidence e^ℓ_s compares two predictions of the rows: by a mix learnt from the rows before each row,
-   and by π.
+1. leave-one-out EM gives Q_i, the task mix of the *other* rows, and the new posterior W_it ∝ L_it Q_it;
+2. the evidence e^ℓ_s is the likelihood of the rows under a mix learnt from the rows before each, relative
+   to that under π.
 
-The result is an average: "mixed like the calibration buffer" has the prior odds `odds`, each strength is
-weighted by its evidence. No row counts in its own prior.
+The result averages the posteriors: P ("mixed like the calibration buffer") has the weight `odds`, W of each
+strength the weight of its evidence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes
-from equable.calibrators.bias_correction import BiasCorrection, corrected_posteriors, log_softmax
+from equable.calibrators.bias_correction import LOWEST, BiasCorrection, corrected_posteriors
 from equable.calibrators.class_mix import (
     STACK_ELEMENTS,
     effective_rows,
@@ -31,7 +31,7 @@ from equable.calibrators.class_mix import (
     warn_if_few,
 )
 from equable.calibrators.validation import require_number
-from equable.errors import InputError, ShiftWarning, UnsupportedError
+from equable.errors import InputError, ShiftWarning
 from equable.outputs import Outputs
 
 STRENGTHS = (0.5, 2.0, 8.0, 32.0)
@@ -39,8 +39,7 @@ STRENGTHS = (0.5, 2.0, 8.0, 32.0)
 FLOOR = 1e-12
 # The mix of a larger batch is estimated from this many of its rows, evenly spaced after sorting.
 MOST_ROWS = 1 << 16
-# A warning is given where the mean spread of a batch is this many standard errors outside the range of the
-# calibration buffer's class means; batches of fewer than SHIFT_ROWS rows are not tested.
+# Standard errors outside the range of the calibration buffer that cause a warning, from so many rows on.
 SHIFT_ERRORS, SHIFT_ROWS = 3.0, 30
 # The two fixed orders of the evidence: positions sorted by (multiplier · position)⁵ modulo a prime. The fifth
 # power has no ties there, and whole numbers give the same order in numpy, torch and ONNX.
@@ -73,15 +72,14 @@ class TaskMix(Calibrator):
 
     Attributes
     ----------
-    scales_, offsets_, prior_, class_tasks_, class_rows_, converged_
-        Of the bias correction.
+    scales_, offsets_, prior_, class_tasks_, class_rows_, converged_ : of the bias correction.
     spread_
-        Least and largest class mean of max z − mean z in the calibration buffer, and the standard deviation
-        within classes.
+        Least and largest class mean of max z − mean z in the calibration buffer, and the standard
+        deviation within classes.
 
     Notes
     -----
-    The predicted class may change; a batch of one row, or a single task at fit, gives the bias correction.
+    A batch of one row, or a single task at fit, gives the bias correction.
     The probability that the network's own class is right is ``p[np.arange(n), logits.argmax(axis=1)]``. A
     `ShiftWarning` is given where the logits of a batch have another scale than the calibration buffer's, an
     `EvidenceWarning` where its mix is based on fewer than ten effective calibration rows.
@@ -130,30 +128,22 @@ class TaskMix(Calibrator):
         """Mix of tasks and evidence of each group, in the groups' sorted order."""
         rows = self._check_rows(logits, features, groups)
         codes, n_groups = group_codes(rows.groups, len(rows))
-        batches = self._batches(*self._posteriors(rows.logits, None), codes, n_groups)
+        found = self._adapt(*self._posteriors(rows.logits, None), codes, n_groups)
+        _, sizes, mixes, reference, effective = found
         names = [None] if rows.groups is None else np.unique(rows.groups).tolist()
-        facts = zip(
-            names, batches.sizes, batches.mixes, batches.reference, batches.effective_rows, strict=True
-        )
-        return [BatchMix(name, int(n), mix, float(v), float(m)) for name, n, mix, v, m in facts]
-
-    def _temperatures(self, rows: Outputs) -> FloatArray:
-        raise UnsupportedError(
-            "TaskMix changes the prior of each batch; no single temperature divides its logits"
-        )
+        facts = zip(names, sizes.tolist(), mixes, reference.tolist(), effective.tolist(), strict=True)
+        return [BatchMix(*values) for values in facts]
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         result = np.empty(rows.logits.shape) if out is None else out
-        by_task, spreads = self._posteriors(rows.logits, result)
         codes, n_groups = group_codes(rows.groups, len(rows))
-        batches = self._batches(by_task, spreads, codes, n_groups)
-        # a batch of one row, and every row under infinite odds, has the bias correction to the last bit
-        several = (batches.sizes[codes] > 1) & (self.odds < math.inf)
+        factors = self._adapt(*self._posteriors(rows.logits, result), codes, n_groups)[0]
         tasks = self.class_tasks_.astype(np.int64)
         for block in row_blocks(*rows.logits.shape):
-            chosen = block.start + np.flatnonzero(several[block])
-            adapted = result[chosen] * batches.tilts[chosen][:, tasks]
-            result[chosen] = adapted / adapted.sum(axis=1, keepdims=True)
+            # factors of a batch of one row, and under infinite odds, are 1: these rows keep every bit
+            changed = block.start + np.flatnonzero((factors[block] != 1).any(axis=1))
+            adapted = result[changed] * factors[changed][:, tasks]
+            result[changed] = adapted / adapted.sum(axis=1, keepdims=True)
         return result
 
     def _posteriors(self, logits: np.ndarray, out: np.ndarray | None) -> tuple[FloatArray, FloatArray]:
@@ -170,35 +160,28 @@ class TaskMix(Calibrator):
                 out[block] = posterior
         return by_task, spreads
 
-    def _batches(self, by_task: FloatArray, spreads: FloatArray, codes: IntArray, n_groups: int) -> _Batches:
+    def _adapt(
+        self, by_task: FloatArray, spreads: FloatArray, codes: IntArray, n_groups: int
+    ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray, FloatArray]:
+        """Factors of the posteriors (N, T), and the fields of `BatchMix` for all groups."""
         prior = task_shares(self)
         sizes = np.bincount(codes, minlength=n_groups)
-        tilts = np.ones_like(by_task)
+        factors = np.ones_like(by_task)
         mixes = np.tile(prior, (n_groups, 1))
         reference = np.ones(n_groups)
         for groups, rows in equal_groups(codes, n_groups, STACK_ELEMENTS // len(prior)):
             if rows.shape[1] > 1:
                 ratios = (np.maximum(by_task[rows], FLOOR) / prior).swapaxes(1, 2)
-                found = adapt(ratios, prior, buffer_rows(self), float(self.odds))
-                tilts[rows] = found[0].swapaxes(1, 2)
-                mixes[groups], reference[groups] = found[1:]
+                found, mixes[groups], reference[groups] = adapt(
+                    ratios, prior, buffer_rows(self), float(self.odds)
+                )
+                factors[rows] = found.swapaxes(1, 2)
         # the class mix is the task mix times the calibration buffer's class mix within each task
         tasks = self.class_tasks_.astype(np.int64)
         effective = effective_rows((mixes / prior)[:, tasks] * self.prior_, self.class_rows_)
         warn_if_few(effective)
         _warn_if_shifted(np.bincount(codes, spreads) / sizes, sizes, self.spread_)
-        return _Batches(sizes, tilts, mixes, reference, effective)
-
-
-@dataclass(frozen=True)
-class _Batches:
-    """All groups at once: (N, T) factors of the posteriors, (G, T) mixes, (G,) everything else."""
-
-    sizes: IntArray
-    tilts: FloatArray
-    mixes: FloatArray
-    reference: FloatArray
-    effective_rows: FloatArray
+        return factors, sizes, mixes, reference, effective
 
 
 def task_shares(fitted: Any) -> FloatArray:
@@ -215,7 +198,10 @@ def buffer_rows(fitted: Any) -> float:
 def adapt(
     ratios: FloatArray, prior: FloatArray, most: float, odds: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Factors of p (G, T, n), mixes (G, T) and probability of the reference (G,), from L (G, T, n)."""
+    """Factors of p (G, T, n), mixes (G, T) and probability of the reference (G,), from L (G, T, n).
+
+    `most` is m, the effective rows of the calibration buffer.
+    """
     # sorted rows: the result does not depend on the order in which they are given
     order = np.lexsort(np.log(ratios).round(9).swapaxes(0, 1))[:, None]
     ratios = np.take_along_axis(ratios, order, axis=2)
@@ -224,8 +210,7 @@ def adapt(
     n_rows = rows.shape[2]
     weights = _model_weights(log_evidence(rows, prior, most), odds)
     mixes = weights[:, :1] * prior
-    tilts = np.empty_like(ratios)
-    tilts[:] = weights[:, :1, None]
+    factors = np.repeat(weights[:, :1, None], len(prior), axis=1)
     for k, strength in enumerate(STRENGTHS, start=1):
         # κ = min(1, m/n): rows beyond the m effective rows of the calibration buffer add no weight. Here
         # numerator and denominator of Q are divided by κ: s / κ is the pull, Σ W stays as it is.
@@ -234,16 +219,14 @@ def adapt(
         shares = rows * others
         shares /= shares.sum(axis=1, keepdims=True)
         whole = (shares.sum(axis=2) + pull * prior) / (n_rows + pull)
-        if step > 1:  # for a row that is not in the part, the mix of the whole part
-            represented = np.repeat(whole[..., None], ratios.shape[2], axis=2)
-            represented[..., ::step] = others
-            others = represented
+        if step > 1:  # one row of so many changes the mix by less than 1e-4
+            others = whole[..., None]
         # W / P = (Q / π) / Σ L Q, also where P is 0
         total = (ratios * others).sum(axis=1, keepdims=True)
-        tilts += weights[:, k, None, None] * others / (prior[:, None] * total)
+        factors = factors + weights[:, k, None, None] * others / (prior[:, None] * total)
         mixes += weights[:, k, None] * whole
-    given = np.empty_like(tilts)
-    np.put_along_axis(given, order, tilts, axis=2)
+    given = np.empty_like(factors)
+    np.put_along_axis(given, order, factors, axis=2)
     return given, mixes, weights[:, 0]
 
 
@@ -289,12 +272,13 @@ def fixed_orders(n_rows: int) -> IntArray:
 
 def row_spreads(logits: np.ndarray) -> FloatArray:
     """Max z − mean z of each row, at most 10⁶."""
-    z = log_softmax(logits)
-    spreads: FloatArray = z.max(axis=1) - z.mean(axis=1)
+    z = logits.astype(np.float64)
+    spreads: FloatArray = -np.maximum(z - z.max(axis=1, keepdims=True), LOWEST).mean(axis=1)
     return spreads
 
 
 def _class_spreads(rows: CalibrationSet) -> FloatArray:
+    """Least and largest class mean of the spreads, and their standard deviation within classes, (3,)."""
     spreads = np.concatenate([row_spreads(rows.logits[block]) for block in row_blocks(*rows.logits.shape)])
     mass = np.bincount(rows.labels, rows.weights)
     means = np.bincount(rows.labels, rows.weights * spreads) / mass
@@ -303,6 +287,7 @@ def _class_spreads(rows: CalibrationSet) -> FloatArray:
 
 
 def _warn_if_shifted(means: FloatArray, sizes: IntArray, spread: FloatArray) -> None:
+    """Warn where the mean spread of a batch (G,) lies outside the range of the calibration buffer."""
     low, high, deviation = spread
     error = SHIFT_ERRORS * deviation / np.sqrt(sizes)
     outside = (sizes >= SHIFT_ROWS) & ((means < low - error) | (means > high + error))

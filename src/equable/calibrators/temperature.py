@@ -22,8 +22,10 @@ class TemperatureScaling(Calibrator):
 
     Parameters
     ----------
-    loss : "nll" (convex, the usual choice) or "brier".
-    prior_strength : λ ≥ 0, a weak pull of log T towards 0, counted in rows. Where every row is correct
+    loss
+        "nll" (convex, the usual choice) or "brier".
+    prior_strength
+        λ ≥ 0, a weak pull of log T towards 0, counted in rows. Where every row is correct
         nothing else holds T from below; where the rows identify T, it moves by less than 1 %. 0 turns it
         off.
 

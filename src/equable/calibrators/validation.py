@@ -52,25 +52,18 @@ def require_shares(name: str, values: FloatArray) -> None:
 def checked_attributes(
     where: str, shapes: Mapping[str, tuple[str | int, ...]], values: Any, n_classes: int
 ) -> dict[str, Any]:
-    """What a fit returned or a file holds, as Python numbers and float64 arrays of the given shapes.
-
-    Examples
-    --------
-    >>> checked_attributes("file", {"T_": (), "table_": ("K", 2)}, {"T_": 2.0, "table_": [[1, 2], [3, 4]]}, 2)
-    {'T_': 2.0, 'table_': array([[1., 2.],
-           [3., 4.]])}
-    """
+    """What a fit returned or a file holds, as Python numbers and float64 arrays of the given shapes."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where} must return a dictionary of {sorted(shapes)} (FITTED); got {values!r:.60}")
     if set(values) != set(shapes):
         raise InputError(f"{where} must return {sorted(shapes)} (FITTED); got {sorted(map(str, values))}")
     lengths = {"K": n_classes}
-    return {
-        name: _array(f"{where}: {name}", values[name], tuple(shape), lengths)
-        if len(shape)
-        else _number(f"{where}: {name}", values[name])
-        for name, shape in shapes.items()
-    }
+    checked: dict[str, Any] = {}
+    for name, shape in shapes.items():
+        label = f"{where}: {name}"
+        value = values[name]
+        checked[name] = _array(label, value, tuple(shape), lengths) if shape else _number(label, value)
+    return checked
 
 
 def _number(name: str, value: Any) -> float:

@@ -4,12 +4,9 @@ A replicate draws n rows of a task with replacement, the same rows before and af
 on it only through sums: per bin Σ (hit − confidence), and Σ −log p. Drawing n rows equals drawing first
 how many fall into each stratum of rows (multinomial), then drawing within each stratum:
 
-- rows in pieces of at most 1,024: integer weights of the rows times a (rows, bins) matrix;
 - 1,024 or more rows that share both bins and both hits: the sum over m draws is replaced by its
-  Gaussian limit with the same mean and covariance.
-
-The second case makes a thousand replicates of a million rows take seconds; it never occurs in a task
-of fewer than 1,024 rows.
+  Gaussian limit with the same mean and covariance, so that replicates of a million rows take seconds;
+- other rows, in pieces of at most 1,024: integer weights of the rows times a (rows, bins) matrix.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from equable.arrays import BoolArray, FloatArray, IntArray, row_blocks
@@ -26,7 +24,6 @@ from equable.metrics.top_label import row_nll, top_label
 
 EXACT_ROWS = 1024
 LIMIT_ROWS = 1024
-LIMIT_PIECE = 1 << 15
 TAILS = (0.025, 0.975)
 #: One of 40 replicates is 2.5 % of them: with fewer, a tail contains no replicate.
 LEAST_REPLICATES = 40
@@ -56,6 +53,9 @@ class BinnedRows:
         return matrix
 
 
+Sides = tuple[BinnedRows, BinnedRows]  # before and after calibration
+
+
 def bin_rows(labels: IntArray, probabilities: np.ndarray, n_bins: int) -> BinnedRows:
     """One pass over checked probabilities: equal-width bins of the top label."""
     confidence, hit = top_label(labels, probabilities)
@@ -76,7 +76,7 @@ def paired_bootstrap(
     rows: IntArray,
     n_bins: int,
     n_replicates: int,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> tuple[FloatArray, FloatArray]:
     """Resampled sums of one task, before and after, each (n_replicates, n_bins + 1), NLL last.
 
@@ -88,7 +88,7 @@ def paired_bootstrap(
     totals = np.zeros((2, n_replicates, n_bins + 1))
     for (stratum, share_bins), counts in zip(strata, draws.T, strict=True):
         add = _add_limit if share_bins else _add_weighted
-        add(totals, before, after, stratum, counts, rng)
+        add(totals, (before, after), stratum, counts, rng)
     return totals[0], totals[1]
 
 
@@ -102,35 +102,21 @@ def _strata(
     cells = np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1)
     few = [cell for cell in cells if len(cell) < LIMIT_ROWS]
     if few:
-        yield from ((piece, False) for piece in _pieces(np.concatenate(few), EXACT_ROWS))
-    for cell in cells:
-        if len(cell) >= LIMIT_ROWS:
-            yield from ((piece, True) for piece in _pieces(cell, LIMIT_PIECE))
+        n_pieces = -(-sum(map(len, few)) // EXACT_ROWS)
+        yield from ((piece, False) for piece in np.array_split(np.concatenate(few), n_pieces))
+    yield from ((cell, True) for cell in cells if len(cell) >= LIMIT_ROWS)
 
 
-def _pieces(rows: IntArray, most: int) -> list[IntArray]:
-    """Pieces of nearly equal length, at most `most` rows each."""
-    return np.array_split(rows, -(-len(rows) // most))
-
-
-def _add_weighted(
-    totals: FloatArray,
-    before: BinnedRows,
-    after: BinnedRows,
-    rows: IntArray,
-    counts: IntArray,
-    rng: np.random.Generator,
-) -> None:
+def _add_weighted(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArray, rng: Generator) -> None:
     """Draw counts[r] of the rows for replicate r, add their sums."""
-    n_bins = totals.shape[2] - 1
-    matrices = before.matrix(rows, n_bins), after.matrix(rows, n_bins)
+    matrices = [side.matrix(rows, totals.shape[2] - 1) for side in sides]
     for block in row_blocks(len(counts), len(rows), elements=1 << 16):  # stays in the cache
         weights = _row_weights(counts[block], len(rows), rng)
         for total, matrix in zip(totals, matrices, strict=True):
             total[block] += weights @ matrix
 
 
-def _row_weights(counts: IntArray, n_rows: int, rng: np.random.Generator) -> FloatArray:
+def _row_weights(counts: IntArray, n_rows: int, rng: Generator) -> FloatArray:
     """(replicates, n_rows): how often each row is drawn when counts[r] rows are drawn at random."""
     drawn = rng.integers(0, n_rows, size=int(counts.sum()), dtype=np.int32)
     replicate = np.arange(len(counts)) * n_rows
@@ -139,15 +125,9 @@ def _row_weights(counts: IntArray, n_rows: int, rng: np.random.Generator) -> Flo
     return weights.reshape(len(counts), n_rows).astype(np.float64)
 
 
-def _add_limit(
-    totals: FloatArray,
-    before: BinnedRows,
-    after: BinnedRows,
-    rows: IntArray,
-    counts: IntArray,
-    rng: np.random.Generator,
-) -> None:
+def _add_limit(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArray, rng: Generator) -> None:
     """The same for rows that share their bins, with the Gaussian limit N(m μ, m Σ) of the sum of m draws."""
+    before, after = sides
     # Four columns a row: gap and NLL before, and their changes. A change of zero stays exactly zero.
     start = np.column_stack([before.gap(rows), before.nll[rows]])
     change = np.column_stack([after.gap(rows), after.nll[rows]]) - start
@@ -162,19 +142,15 @@ def _add_limit(
     totals[1][:, [after.index[first], -1]] += sums[:, :2] + sums[:, 2:]
 
 
-def centred_interval(estimate: float, replicates: FloatArray) -> tuple[float, float]:
-    """95 % percentile interval of (R,) replicates whose mean is moved to the estimate."""
-    low, high = np.quantile(replicates, TAILS) - replicates.mean()
-    return float(estimate + low), float(estimate + high)
+def bootstrap_interval(estimate: float, replicates: FloatArray) -> tuple[float, float]:
+    """95 % interval of a value from (R,) replicates, or of a maximum over tasks from (tasks, R).
 
-
-def simultaneous_interval(estimate: float, replicates: FloatArray) -> tuple[float, float]:
-    """95 % interval of a maximum over tasks, from (tasks, R) replicates.
-
-    The lower end is the 2.5 % quantile of the smallest deviation of any task, the upper end the 97.5 %
+    It is the percentile interval of the replicates after their mean is moved to the estimate. That of a
+    maximum is simultaneous: from the 2.5 % quantile of the smallest deviation of any task to the 97.5 %
     quantile of the largest. Bounds that hold for all tasks at once hold for their maximum.
     """
-    deviation = replicates - replicates.mean(axis=1, keepdims=True)
+    rows = np.atleast_2d(replicates)
+    deviation = rows - rows.mean(axis=1, keepdims=True)
     low = np.quantile(deviation.min(axis=0), TAILS[0])
     high = np.quantile(deviation.max(axis=0), TAILS[1])
     return float(estimate + low), float(estimate + high)

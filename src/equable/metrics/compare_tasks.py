@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from equable.errors import InputError
 from equable.metrics.bootstrap import (
     LEAST_REPLICATES,
     BinnedRows,
+    Sides,
     bin_rows,
+    bootstrap_interval,
     can_vary,
-    centred_interval,
     paired_bootstrap,
-    simultaneous_interval,
 )
 from equable.metrics.top_label import checked_pair
 
@@ -101,12 +102,8 @@ class TaskComparison:
         return low <= 0 <= high
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers, lists and dictionaries, ready for JSON."""
-        plain = asdict(self)
-        plain["tasks"] = list(plain["tasks"])
-        plain["intervals"] = {name: list(interval) for name, interval in self.intervals.items()}
-        for task in plain["tasks"]:
-            task["delta_ece_interval"] = task["delta_ece_interval"] and list(task["delta_ece_interval"])
+        """Everything as plain numbers, lists and dictionaries, as JSON holds them."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
 
@@ -145,8 +142,6 @@ def compare_tasks(
     far the estimate moves with other rows; for its bias at this N see `noise_floor`.
     The maximum of T noisy differences is positive even where all true ones are zero, so the interval of
     `max_delta_ece` is simultaneous: it reaches as far as the largest deviation of any task.
-    A task of fewer than 20 rows, or of identical rows, has no interval, nor has any value that
-    includes it.
 
     Examples
     --------
@@ -164,16 +159,23 @@ def compare_tasks(
     members = [np.flatnonzero(task == t) for t in range(len(ids))]
     counts = np.array([len(rows) for rows in members])
     estimate = _Scores(counts, *(_sums(side, members, n_bins) for side in sides))
-    records = _task_scores(ids, members, sides, estimate)
+    overall = {name: float(value[0]) for name, value in estimate.overall().items()}
     intervals: dict[str, Interval] = {}
+    task_intervals: list[Interval | None] = [None] * len(ids)
     if n_bootstrap:
         rng = as_generator(random_state)
         pairs = [paired_bootstrap(*sides, rows, n_bins, n_bootstrap, rng) for rows in members]
         resampled = _Scores(counts, *(np.stack(side) for side in zip(*pairs, strict=True)))
         known = [can_vary(*sides, rows) for rows in members]
-        records, intervals = _intervals(records, estimate, resampled, known)
+        intervals = _intervals(overall, resampled, known)
+        deltas = zip(estimate.delta_ece[:, 0].tolist(), resampled.delta_ece, known, strict=True)
+        task_intervals = [bootstrap_interval(d, drawn) if enough else None for d, drawn, enough in deltas]
+    records = [
+        _task_scores(t, int(ids[t]), rows, sides, estimate, task_intervals[t])
+        for t, rows in enumerate(members)
+    ]
     return TaskComparison(
-        **{name: float(value[0]) for name, value in estimate.overall().items()},
+        **overall,
         accuracy_before=float(np.mean([record.accuracy_before for record in records])),
         accuracy=float(np.mean([record.accuracy for record in records])),
         tasks=tuple(records),
@@ -183,7 +185,7 @@ def compare_tasks(
     )
 
 
-def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> tuple[BinnedRows, BinnedRows]:
+def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> Sides:
     labels, left = checked_pair(y_true, before, "before")
     right = as_probabilities(after, "after")
     if right.shape != left.shape:
@@ -202,14 +204,14 @@ class _Scores:
     """ECE and NLL of sums (tasks, replicates, n_bins + 1), for the estimate and for the replicates."""
 
     def __init__(self, counts: IntArray, before: FloatArray, after: FloatArray) -> None:
+        sums = np.stack([before, after])
         n = counts[:, None]
-        self.ece_before, self.ece = (np.abs(s[:, :, :-1]).sum(axis=2) / n for s in (before, after))
-        self.nll_before, self.nll = (s[:, :, -1] / n for s in (before, after))
-        self.delta_ece = self.ece - self.ece_before  # (tasks, replicates), like those above
+        # (tasks, replicates)
+        self.nll_before, self.nll = sums[..., -1] / n
+        self.ece_before, self.ece = np.abs(sums[..., :-1]).sum(axis=3) / n
+        self.delta_ece = self.ece - self.ece_before
         # The pooled ECE adds the gaps of a bin over tasks before it takes absolute values.
-        self.pooled_before, self.pooled = (
-            np.abs(s[:, :, :-1].sum(axis=0)).sum(axis=1) / counts.sum() for s in (before, after)
-        )
+        self.pooled_before, self.pooled = np.abs(sums[..., :-1].sum(axis=1)).sum(axis=2) / counts.sum()
 
     def overall(self) -> dict[str, FloatArray]:
         """Name in `TaskComparison` → (replicates,)."""
@@ -229,36 +231,19 @@ class _Scores:
 
 
 def _task_scores(
-    ids: IntArray, members: list[IntArray], sides: tuple[BinnedRows, BinnedRows], estimate: _Scores
-) -> list[TaskScores]:
-    before, after = sides
-    return [
-        TaskScores(
-            task=int(task),
-            count=len(rows),
-            accuracy_before=float(before.hit[rows].mean()),
-            accuracy=float(after.hit[rows].mean()),
-            nll_before=float(estimate.nll_before[t, 0]),
-            nll=float(estimate.nll[t, 0]),
-            ece_before=float(estimate.ece_before[t, 0]),
-            ece=float(estimate.ece[t, 0]),
-            delta_ece=float(estimate.delta_ece[t, 0]),
-        )
-        for t, (task, rows) in enumerate(zip(ids, members, strict=True))
-    ]
+    t: int, task: int, rows: IntArray, sides: Sides, estimate: _Scores, interval: Interval | None
+) -> TaskScores:
+    """The scores of task number t, whose id is `task`."""
+    before, after = (float(side.hit[rows].mean()) for side in sides)
+    names = ("nll_before", "nll", "ece_before", "ece", "delta_ece")
+    scores = {name: float(getattr(estimate, name)[t, 0]) for name in names}
+    return TaskScores(task, len(rows), before, after, delta_ece_interval=interval, **scores)
 
 
-def _intervals(
-    records: list[TaskScores], estimate: _Scores, resampled: _Scores, known: list[bool]
-) -> tuple[list[TaskScores], dict[str, Interval]]:
-    """The tasks with their intervals and the intervals over tasks; `known` marks tasks with enough rows."""
-    values = {name: float(value[0]) for name, value in estimate.overall().items()}
-    intervals = {n: centred_interval(values[n], r) for n, r in resampled.overall().items()}
-    intervals["max_delta_ece"] = simultaneous_interval(values["max_delta_ece"], resampled.delta_ece)
+def _intervals(overall: Mapping[str, float], resampled: _Scores, known: list[bool]) -> dict[str, Interval]:
+    """Intervals of the values over tasks; `known` marks tasks with enough rows."""
+    replicates = resampled.overall() | {"max_delta_ece": resampled.delta_ece}
+    found = {name: bootstrap_interval(overall[name], drawn) for name, drawn in replicates.items()}
     if not all(known):
-        intervals = {n: ends for n, ends in intervals.items() if n == "delta_last_ece" and known[-1]}
-    found = []
-    for record, replicates, enough in zip(records, resampled.delta_ece, known, strict=True):
-        interval = centred_interval(record.delta_ece, replicates) if enough else None
-        found.append(replace(record, delta_ece_interval=interval))
-    return found, intervals
+        found = {name: ends for name, ends in found.items() if name == "delta_last_ece" and known[-1]}
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,10 @@ class RiskCoverage:
 
     Attributes
     ----------
-    threshold
-        Rows with at least this confidence are accepted.
-    coverage
-        Share of the rows accepted, increasing to 1.
-    risk
-        Share of errors among them.
-    area
-        Σ (step in coverage) · risk, the mean risk over coverages; lower is better.
+    threshold : rows with at least this confidence are accepted.
+    coverage : share of the rows accepted, increasing to 1.
+    risk : share of errors among them.
+    area : Σ (step in coverage) · risk, the mean risk over coverages; lower is better.
     """
 
     threshold: FloatArray
@@ -35,12 +31,7 @@ class RiskCoverage:
 
     def to_dict(self) -> dict[str, float | list[float]]:
         """Plain lists and numbers for JSON."""
-        return {
-            "threshold": self.threshold.tolist(),
-            "coverage": self.coverage.tolist(),
-            "risk": self.risk.tolist(),
-            "area": self.area,
-        }
+        return {name: np.asarray(value).tolist() for name, value in asdict(self).items()}
 
 
 def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:

@@ -37,12 +37,9 @@ class ReliabilityCurve:
 
     Attributes
     ----------
-    confidence, accuracy
-        (n_bins,) means over the rows of the bin.
-    count
-        (n_bins,) rows in the bin.
-    lower, upper
-        (n_bins,) Wilson's 95 % interval of the accuracy.
+    confidence, accuracy : (n_bins,) means over the rows of the bin.
+    count : (n_bins,) rows in the bin.
+    lower, upper : (n_bins,) Wilson's 95 % interval of the accuracy.
     """
 
     confidence: FloatArray
