@@ -49,12 +49,10 @@ def load_results(folder: Path) -> Results:
 
 def _own_methods(config: Mapping[str, Any]) -> dict[str, Method]:
     """The user's own methods as the settings name them; their code is not needed here."""
-    tables = config.get("methods", {})
-    found = tables.items() if isinstance(tables, Mapping) else ()
     return {
         name: Method(str(table.get("label", name)), "none", Uncalibrated)
-        for name, table in found
-        if isinstance(table, Mapping) and name not in METHODS
+        for name, table in config.get("methods", {}).items()
+        if name not in METHODS
     }
 
 
