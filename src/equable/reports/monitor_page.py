@@ -15,7 +15,7 @@ from equable.arrays import FloatArray
 from equable.decisions.monitor import ALARM, MonitorStatus
 from equable.errors import FileFormatError
 from equable.reports.figures import Plot, draw
-from equable.reports.figures.style import BLUE, GREEN, INK, LOOKS, MUTED, VERMILION, new_figure
+from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, LOOKS, MUTED, VERMILION, new_figure
 from equable.reports.page import render_page
 from equable.reports.page_sections import Page, PageSection
 from equable.reports.results import percent
@@ -184,8 +184,8 @@ def _draw_mix(lines: Sequence[MonitorStatus]) -> Figure:
     shares = 100 * np.array([line.mix for line in mixed])
     for t in range(n_tasks):
         look = looks[(t + 1) % len(looks)]
-        line = {"color": look.color, "linestyle": look.linestyle, "label": str(t + 1)}
-        axes.plot(_values(mixed, "rows"), shares[:, t], **line)
+        line = look.options(marker="", linewidth=LINE_WIDTH)
+        axes.plot(_values(mixed, "rows"), shares[:, t], label=str(t + 1), **line)
     if n_tasks <= LEGEND_TASKS:
         axes.legend(title="Task", ncols=min(n_tasks, 6), loc="best")
     axes.set_ylim(-2, 102)

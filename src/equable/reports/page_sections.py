@@ -57,8 +57,7 @@ class Page:
 def run_page(run: Results, tables: Sequence[Table], figures: Sequence[DrawnFigure]) -> Page:
     """The page of one run or of one file."""
     lead, *others = summarise(run)
-    sections = _sections(run, {t.name: t for t in tables}, {f.name: f for f in figures})
-    kept = [s for s in sections if s.tables or s.figures or s.folded]
+    kept = _sections(run, {t.name: t for t in tables}, {f.name: f for f in figures})
     if run.file is None:
         return Page(run.title, _kicker(run), lead, others, _tiles(run), [*kept, *_receipts([run])])
     kept.append(PageSection("files", "Files", facts=run.file.facts))
@@ -153,17 +152,14 @@ def _sections(
         ("ablations", "Ablations", [], [], curves, ablations),
         ("runtime", "Runtime", [], [], ["runtime"], ["runtime"]),
     ]
-    return [
-        PageSection(
-            key,
-            title,
-            texts,
-            [tables[name] for name in shown if name in tables],
-            [figures[name] for name in drawn if name in figures],
-            [tables[name] for name in folded if name in tables],
-        )
-        for key, title, texts, shown, drawn, folded in layout
-    ]
+    sections = []
+    for key, title, texts, shown, drawn, folded in layout:
+        open_tables = [tables[name] for name in shown if name in tables]
+        closed_tables = [tables[name] for name in folded if name in tables]
+        pictures = [figures[name] for name in drawn if name in figures]
+        if open_tables or closed_tables or pictures:
+            sections.append(PageSection(key, title, texts, open_tables, pictures, closed_tables))
+    return sections
 
 
 def _receipts(runs: Sequence[Results]) -> list[PageSection]:

@@ -15,6 +15,7 @@ from equable.reports.figures.style import (
     ORANGE,
     PAPER,
     SKY,
+    Look,
     bar_rows,
     draw_spreads,
     look,
@@ -48,7 +49,7 @@ def _draw_ablation(run: Results, name: str) -> Figure:
     printed = {s: p for s, p in found.items() if p is not None}
     if printed:
         means, stds = zip(*printed.values(), strict=True)
-        line = {"fmt": "D:", "color": INK, "markerfacecolor": PAPER, "capsize": 2.5, "label": "DATS, paper"}
+        line = Look(INK, "D", ":").options(markerfacecolor=PAPER, capsize=2.5, label="DATS, paper")
         axes.errorbar(list(printed), means, yerr=stds, **line)
     figure.legend(loc="outside upper left", ncols=3)
     axes.set_xlabel(ablation_title(name))
@@ -77,8 +78,17 @@ def _draw_runtime(run: Results, methods: Sequence[str]) -> Figure:
     left = np.zeros(len(methods))
     for part, (color, hatch) in FILLS.items():
         seconds = np.array([value.mean if (value := run.summed_seconds(m, part)) else 0.0 for m in methods])
-        fill = {"color": color, "hatch": hatch, "edgecolor": PAPER, "linewidth": 0, "height": 0.62}
-        axes.barh(range(len(methods)), seconds, left=left, label=part, **fill)
+        axes.barh(
+            range(len(methods)),
+            seconds,
+            left=left,
+            height=0.62,
+            color=color,
+            hatch=hatch,
+            edgecolor=PAPER,
+            linewidth=0,
+            label=part,
+        )
         left += seconds
     texts = [f"{total:.2f} s" if total < 10 else f"{total:,.0f} s" for total in left]
     bar_rows(axes, [run.label(m) for m in methods], texts, left.tolist())

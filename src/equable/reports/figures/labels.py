@@ -56,5 +56,13 @@ def label_ends(axes: Axes, ends: Sequence[LineEnd], gap: float) -> None:
     for ((x, y), end), height in zip(rising, heights, strict=True):
         leader = end.look.options(linestyle="-", linewidth=0.8, markevery=[1])
         axes.plot([x, COLUMN], [y, height], transform=axes.transAxes, clip_on=False, zorder=2, **leader)
-        place = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center"}
-        axes.annotate(end.name, (COLUMN, height), (TO_NAME, 0), fontsize=8.5, annotation_clip=False, **place)
+        axes.annotate(
+            end.name,
+            (COLUMN, height),
+            (TO_NAME, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+            annotation_clip=False,
+        )
