@@ -36,16 +36,16 @@ def test_presets_hold_the_papers_values(preset):
     tasks = config.scenario.tasks
     source = DATASETS[config.data.source]
     assert (source.classes, source.samples, source.image_size) == (
-        printed.classes,
-        printed.samples,
-        printed.pixels,
+        printed["classes"],
+        printed["samples"],
+        printed["pixels"],
     )
-    assert (tasks if isinstance(tasks, int) else len(tasks)) == printed.tasks
+    assert (tasks if isinstance(tasks, int) else len(tasks)) == printed["tasks"]
     assert config.network.name == "slim_resnet18"
-    assert config.network.nf == printed.features
-    assert config.training.memory_size == printed.memory_size
-    assert config.training.patience == printed.patience
-    assert config.training.calibration_percent == printed.inclusion
+    assert config.network.nf == printed["features"]
+    assert config.training.memory_size == printed["memory_size"]
+    assert config.training.patience == printed["patience"]
+    assert config.training.calibration_percent == printed["inclusion"]
     assert config.training.learning_rate == 0.1
     assert config.seeds == [0, 1, 2]
     assert config.paper == preset

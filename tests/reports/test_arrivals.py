@@ -14,7 +14,8 @@ from equable.reports.figures.arrivals import draw_arrivals, drawn_methods
 from equable.reports.figures.style import LOOKS, drawing
 from equable.reports.report import write_report
 from equable.reports.results import load_results
-from equable.reports.tables import all_arrivals_table, build_tables
+from equable.reports.tables import build_tables
+from equable.reports.tables.arrivals import all_arrivals_table
 from equable.reports.tables.render import csv_text
 from planted_run import ARRIVALS, make_run, plant_arrivals
 

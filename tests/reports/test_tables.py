@@ -13,10 +13,13 @@ from rich.console import Console
 
 from equable.benchmark.score_record import Score
 from equable.errors import FileFormatError
-from equable.reports.results import Spread, give_distinct_names, load_results, number
-from equable.reports.tables import build_tables, comparison_table, scores_csv, terminal_table
+from equable.reports.distinct_names import short_names
+from equable.reports.results import Spread, load_results, number
+from equable.reports.tables import build_tables, terminal_table
+from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.main import main_table
 from equable.reports.tables.render import csv_text, latex, markdown, rich_table
+from equable.reports.tables.scores_csv import scores_csv
 from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, percent, points
 from planted_run import make_run, make_score
 
@@ -362,7 +365,8 @@ def test_comparison_of_two_backbones(tmp_path):
 
 def test_runs_of_one_folder_name_are_told_apart(tmp_path):
     folders = [make_run(tmp_path / name, name="CIFAR10") for name in ("a/x", "b/x", "c/y")]
-    runs = give_distinct_names([load_results(folder) for folder in folders], folders)
+    names = short_names(folders)
+    runs = [replace(load_results(folder), name=name) for folder, name in zip(folders, names, strict=True)]
     lines = list(csv.DictReader(io.StringIO(scores_csv(*runs))))
     assert list(dict.fromkeys(line["run"] for line in lines)) == ["a/x", "b/x", "y"]
     headings = [name for name, _ in comparison_table(runs).groups]

@@ -9,13 +9,7 @@ from equable.errors import InputError
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path, with as many before it as tell it from all others.
-
-    Examples
-    --------
-    >>> short_names([Path("runs/a/digits"), Path("runs/b/digits"), Path("runs/cifar10")])
-    ['a/digits', 'b/digits', 'cifar10']
-    """
+    """The last part of each path, with as many before it as tell it from all others."""
     return [_short_name(path, [*paths[:i], *paths[i + 1 :]]) for i, path in enumerate(paths)]
 
 

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from equable.arrays import FloatArray
 from equable.decisions.monitor import ALARM, MonitorStatus
 from equable.errors import FileFormatError
-from equable.reports.figures import DrawnFigure, Plot, draw
-from equable.reports.figures.style import BLUE, GREEN, INK, LOOKS, MUTED, VERMILION, new_figure
+from equable.reports.figures import Plot, draw
+from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, LOOKS, MUTED, VERMILION, new_figure
 from equable.reports.page import render_page
 from equable.reports.page_sections import Page, PageSection
 from equable.reports.results import percent
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of a longer log so many evenly spaced lines are drawn, and always the last.
 MOST_POINTS = 2000
 LEGEND_TASKS = 12
+_STATUS = TypeAdapter(MonitorStatus)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,12 @@ class MonitorLog:
     def first_alarm(self) -> MonitorStatus | None:
         """The first line with an alarm."""
         return next((line for line in self.lines if line.alarm), None)
+
+    @property
+    def drawn(self) -> list[MonitorStatus]:
+        """The lines, of a longer log evenly spaced ones and always the last."""
+        step = -(-len(self.lines) // MOST_POINTS)
+        return [*self.lines[:-1:step], self.lines[-1]]
 
 
 def read_log(path: str | os.PathLike[str]) -> MonitorLog:
@@ -66,30 +76,9 @@ def read_log(path: str | os.PathLike[str]) -> MonitorLog:
 def _status(text: bytes) -> MonitorStatus | None:
     """One line, or None where it is not a whole status."""
     try:
-        found = json.loads(text)
-        status = MonitorStatus(**found)
-        numbers = [getattr(status, field.name) for field in fields(status) if field.name != "mix"]
-        checked = [float(value) for value in (*numbers, *(status.mix or ())) if value is not None]
-    except (ValueError, TypeError, RecursionError):
+        return _STATUS.validate_json(text, strict=True)
+    except ValidationError:
         return None
-    # NaN is no JSON number, and a count is no text
-    return status if all(value == value for value in checked) and isinstance(status.rows, int) else None
-
-
-def monitor_page(log: MonitorLog) -> str:
-    """One self-contained HTML page, light and dark."""
-    last = log.lines[-1]
-    plots = [
-        Plot("accuracy", ACCURACY, _accuracy_alt(last), lambda: _draw_accuracy(log)),
-        Plot(
-            "e_value", E_VALUE, f"The e-value over rows; it ends at {last.e_value:.3g}.", lambda: _draw_e(log)
-        ),
-    ]
-    if last.mix is not None:
-        alt = f"Shares of {len(last.mix)} tasks in the window over rows."
-        plots.insert(1, Plot("mix", MIX, alt, lambda: _draw_mix(log)))
-    drawn = {plot.name: draw(plot, png=False) for plot in plots}
-    return render_page(_page(log, drawn))
 
 
 ACCURACY = (
@@ -104,22 +93,37 @@ BIASED = (
 )
 
 
-def _page(log: MonitorLog, drawn: dict[str, DrawnFigure]) -> Page:
+def monitor_page(log: MonitorLog) -> str:
+    """One self-contained HTML page, light and dark."""
     last = log.lines[-1]
-    tiles = [
+    accuracies = (
+        f"Accuracy over rows. At the end {_percent(last.expected_accuracy)} is expected, "
+        f"{_percent(last.promised_accuracy)} promised and {_percent(last.accuracy)} observed."
+    )
+    shares = f"Shares of {len(last.mix or ())} tasks in the window over rows."
+    e_values = f"The e-value over rows; it ends at {last.e_value:.3g}."
+    plots = {
+        "Accuracy": Plot("accuracy", ACCURACY, accuracies, lambda: _draw_accuracy(log.drawn)),
+        "Mix of tasks": Plot("mix", MIX, shares, lambda: _draw_mix(log.drawn)),
+        "Alarm": Plot("alarm", E_VALUE, e_values, lambda: _draw_e(log.drawn)),
+    }
+    if last.mix is None:
+        del plots["Mix of tasks"]
+    sections = [
+        PageSection(plot.name, title, [BIASED] if title == "Alarm" else (), figures=[draw(plot, png=False)])
+        for title, plot in plots.items()
+    ]
+    return render_page(Page(log.name, "equable monitor", _lead(log), _notes(log), _tiles(last), sections))
+
+
+def _tiles(last: MonitorStatus) -> list[tuple[str, str, str]]:
+    return [
         ("Rows", f"{last.rows:,}", f"{last.labelled:,} with labels"),
         ("Expected accuracy", _percent(last.expected_accuracy), "of the window, without labels"),
         ("Observed accuracy", _percent(last.accuracy), f"promised {_percent(last.promised_accuracy)}"),
         ("ECE", _percent(last.ece), "of the kept rows with labels"),
         ("Alarm", "yes" if last.alarm else "no", f"e-value {last.e_value:.3g}, alarm at {ALARM:g}"),
     ]
-    sections = [
-        PageSection("accuracy", "Accuracy", (), figures=[drawn["accuracy"]]),
-        PageSection("mix", "Mix of tasks", (), figures=[drawn["mix"]] if "mix" in drawn else []),
-        PageSection("alarm", "Alarm", [BIASED], figures=[drawn["e_value"]]),
-    ]
-    kept = [section for section in sections if section.figures]
-    return Page(log.name, "equable monitor", _lead(log), _notes(log), tiles, kept)
 
 
 def _lead(log: MonitorLog) -> str:
@@ -141,76 +145,58 @@ def _notes(log: MonitorLog) -> list[str]:
     return notes
 
 
-def _accuracy_alt(last: MonitorStatus) -> str:
-    return (
-        f"Accuracy over rows. At the end {_percent(last.expected_accuracy)} is expected, "
-        f"{_percent(last.promised_accuracy)} promised and {_percent(last.accuracy)} observed."
-    )
-
-
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{percent(value)} %"
 
 
-def _drawn_lines(log: MonitorLog) -> list[MonitorStatus]:
-    step = -(-len(log.lines) // MOST_POINTS)
-    return [*log.lines[:-1:step], log.lines[-1]]
+def _values(lines: Sequence[MonitorStatus], name: str) -> FloatArray:
+    """A field of each line; NaN for None."""
+    return np.array([getattr(line, name) for line in lines], dtype=np.float64)
 
 
-def _draw_accuracy(log: MonitorLog) -> Figure:
-    lines = _drawn_lines(log)
+def _name_axes(axes: Axes, up: str, along: str = "Rows seen") -> None:
+    axes.set(xlabel=along, ylabel=up)
+    axes.grid(axis="y")
+
+
+def _draw_accuracy(lines: Sequence[MonitorStatus]) -> Figure:
     figure, (upper, lower) = new_figure(4.2, rows=2, sharex=True, height_ratios=(2, 1))
-    shown: tuple[tuple[str, str, str, str], ...] = (
+    rows = _values(lines, "rows")
+    for name, label, color, line in (
         ("expected_accuracy", "expected", MUTED, ":"),
         ("promised_accuracy", "promised", BLUE, "--"),
         ("accuracy", "observed", VERMILION, "-"),
-    )
-    for name, label, color, line in shown:
-        upper.plot(*_points(lines, name), color=color, linestyle=line, label=label)
-    upper.set_ylabel("Accuracy (%)")
+    ):
+        upper.plot(rows, 100 * _values(lines, name), color=color, linestyle=line, label=label)
     upper.legend(loc="best", ncols=3)
-    lower.plot(*_points(lines, "ece"), color=GREEN)
-    lower.set_ylabel("ECE (%)")
+    lower.plot(rows, 100 * _values(lines, "ece"), color=GREEN)
     lower.set_ylim(bottom=0)
-    lower.set_xlabel("Rows seen")
-    for axes in (upper, lower):
-        axes.grid(axis="y")
+    _name_axes(upper, "Accuracy (%)", along="")
+    _name_axes(lower, "ECE (%)")
     return figure
 
 
-def _points(lines: Sequence[MonitorStatus], name: str) -> tuple[list[int], list[float]]:
-    found = [(line.rows, 100 * value) for line in lines if (value := getattr(line, name)) is not None]
-    return [rows for rows, _ in found], [value for _, value in found]
-
-
-def _draw_mix(log: MonitorLog) -> Figure:
-    lines = [line for line in _drawn_lines(log) if line.mix is not None]
+def _draw_mix(lines: Sequence[MonitorStatus]) -> Figure:
     figure, (axes,) = new_figure(2.6)
     looks = list(LOOKS.values())
     n_tasks = len(lines[-1].mix or ())
+    mixed = [line for line in lines if line.mix and len(line.mix) == n_tasks]
+    shares = 100 * np.array([line.mix for line in mixed])
     for t in range(n_tasks):
         look = looks[(t + 1) % len(looks)]
-        found: list[Any] = [
-            (line.rows, 100 * line.mix[t]) for line in lines if line.mix and len(line.mix) > t
-        ]
-        label = str(t + 1) if n_tasks <= LEGEND_TASKS else None
-        axes.plot(*zip(*found, strict=True), color=look.color, linestyle=look.line, label=label)
+        line = look.options(marker="", linewidth=LINE_WIDTH)
+        axes.plot(_values(mixed, "rows"), shares[:, t], label=str(t + 1), **line)
     if n_tasks <= LEGEND_TASKS:
         axes.legend(title="Task", ncols=min(n_tasks, 6), loc="best")
-    axes.set_ylabel("Share of the window (%)")
-    axes.set_xlabel("Rows seen")
     axes.set_ylim(-2, 102)
-    axes.grid(axis="y")
+    _name_axes(axes, "Share of the window (%)")
     return figure
 
 
-def _draw_e(log: MonitorLog) -> Figure:
-    lines = _drawn_lines(log)
+def _draw_e(lines: Sequence[MonitorStatus]) -> Figure:
     figure, (axes,) = new_figure(2.2)
-    axes.plot([line.rows for line in lines], [max(line.e_value, 1e-3) for line in lines], color=INK)
+    axes.plot(_values(lines, "rows"), np.maximum(_values(lines, "e_value"), 1e-3), color=INK)
     axes.axhline(ALARM, color=VERMILION, linestyle=":")
     axes.set_yscale("log")
-    axes.set_ylabel("e-value")
-    axes.set_xlabel("Rows seen")
-    axes.grid(axis="y")
+    _name_axes(axes, "e-value")
     return figure

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import equable
 from equable.errors import MissingExtraError
 from equable.reports import figures
-from equable.reports.figures import DrawnFigure
-from equable.reports.page_sections import Page, run_page, runs_page
+from equable.reports.page_sections import Page, run_page
 from equable.reports.results import Results
-from equable.reports.tables import Table, build_tables
+from equable.reports.tables import build_tables
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -28,15 +27,7 @@ if TYPE_CHECKING:
 def file_page(results: Results) -> str:
     """The page of the results of one file of outputs."""
     drawn = [figures.draw(plot, png=False) for plot in figures.build_plots(results)]
-    return results_page([results], build_tables(results), drawn)
-
-
-def results_page(runs: Sequence[Results], tables: Sequence[Table], drawn: Sequence[DrawnFigure]) -> str:
-    """The page of one run, or the comparison of several."""
-    by_name = {figure.name: figure for figure in drawn}
-    if len(runs) > 1:
-        return render_page(runs_page(runs, by_name))
-    return render_page(run_page(runs[0], {table.name: table for table in tables}, by_name))
+    return render_page(run_page(results, build_tables(results), drawn))
 
 
 def render_page(page: Page) -> str:
@@ -71,13 +62,8 @@ def _asset(name: str) -> str:
 
 def _parts(text: str) -> tuple[str, str]:
     """The number, and the spread or interval behind it, which is printed smaller."""
-    head, mark, tail = text.partition(" ± ")
-    if mark:
-        return head, f"± {tail}"
-    if text.endswith("]"):
-        head, mark, tail = text.partition(" [")
-        return head, f"[{tail}" if mark else ""
-    return text, ""
+    number, *rest = re.split(r" (?=± |\[.*\]$)", text, maxsplit=1)
+    return number, "".join(rest)
 
 
 def _breakable(key: str) -> Markup:

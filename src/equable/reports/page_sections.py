@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from equable.benchmark.settings import flatten
 from equable.reports.figures import DrawnFigure
-from equable.reports.results import Results, percent, points, run_names
+from equable.reports.results import Results, mean_of, percent, points
 from equable.reports.sentences import (
     ASSUMPTION,
     RECOMMENDED,
@@ -19,14 +19,13 @@ from equable.reports.sentences import (
     arrival_sentences,
     lead_method,
     referral_sentences,
+    run_names,
     shuffled,
     summarise,
 )
-from equable.reports.tables import Table, comparison_table
+from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.main import main_table
-
-Tables = Mapping[str, Table]
-Figures = Mapping[str, DrawnFigure]
+from equable.reports.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -55,24 +54,23 @@ class Page:
     sections: Sequence[PageSection]
 
 
-def run_page(run: Results, tables: Tables, figures: Figures) -> Page:
+def run_page(run: Results, tables: Sequence[Table], figures: Sequence[DrawnFigure]) -> Page:
     """The page of one run or of one file."""
     lead, *others = summarise(run)
-    sections = [
-        *_sections(run, tables, figures),
-        *(_receipts([run]) if run.file is None else _file_receipts(run)),
-    ]
-    kept = [s for s in sections if s.tables or s.figures or s.folded or s.facts or s.code]
-    if run.file is not None:
-        others += [run.file.about, HELD_OUT]
-    return Page(run.title, _kicker(run), lead, others, _tiles(run), kept)
+    kept = _sections(run, {t.name: t for t in tables}, {f.name: f for f in figures})
+    if run.file is None:
+        return Page(run.title, _kicker(run), lead, others, _tiles(run), [*kept, *_receipts([run])])
+    kept.append(PageSection("files", "Files", facts=run.file.facts))
+    kept.append(PageSection("recompute", "Recompute", code=run.file.command))
+    others += [run.file.about, HELD_OUT]
+    return Page(run.title, "equable evaluate", lead, others, _tiles(run), kept)
 
 
-def runs_page(runs: Sequence[Results], figures: Figures) -> Page:
+def runs_page(runs: Sequence[Results], figures: Sequence[DrawnFigure]) -> Page:
     """The page that compares several runs; `figures` has their worst-case changes."""
     names = run_names(runs)
     leads = [f"{name}: {summarise(run)[0]}" for name, run in zip(names, runs, strict=True)]
-    sections = [PageSection("result", "All runs", (), [comparison_table(runs)], list(figures.values()))]
+    sections = [PageSection("result", "All runs", (), [comparison_table(runs)], figures)]
     for index, (run, name) in enumerate(zip(runs, names, strict=True)):
         table = replace(main_table(run), name=f"main-{index}")
         sections.append(PageSection(f"run-{index}", name, summarise(run), [table]))
@@ -83,8 +81,6 @@ def runs_page(runs: Sequence[Results], figures: Figures) -> Page:
 
 
 def _kicker(run: Results) -> str:
-    if run.file is not None:
-        return "equable evaluate"
     seeds = f"{len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''}"
     tasks = f"{run.n_tasks}{'' if run.is_finished else f' of {run.planned_tasks}'} tasks"
     return f"equable report · {tasks} · {seeds} · {run.network}"
@@ -106,8 +102,8 @@ def _tiles(run: Results) -> list[tuple[str, str, str]]:
     floor = run.floor()
     if floor:
         tiles.append(("Noise floor", f"{percent(floor.mean)} %", "ECE of a perfectly calibrated model"))
-    shares = [run.accepted(side, run.n_tasks) for side in sides]
-    accepted = " → ".join(dict.fromkeys(percent(share.mean) for share in shares if share is not None))
+    shares = [mean_of(run.accepted(side, run.n_tasks)) for side in sides]
+    accepted = " → ".join(dict.fromkeys(map(percent, shares)))
     tiles.append((f"Accepted at ≤ {TOLERATED} error", f"{accepted} %", "of all rows, best threshold"))
     accuracy = f"{values('accuracy')} %"
     if run.keeps_prediction(lead):
@@ -132,7 +128,9 @@ ESTIMATES = (
 )
 
 
-def _sections(run: Results, tables: Tables, figures: Figures) -> list[PageSection]:
+def _sections(
+    run: Results, tables: Mapping[str, Table], figures: Mapping[str, DrawnFigure]
+) -> list[PageSection]:
     """The tables and figures that the results have, section by section."""
     reliability = [name for name in figures if name.startswith("reliability_")]
     curves = [name for name in figures if name.startswith("ablation_")]
@@ -154,26 +152,14 @@ def _sections(run: Results, tables: Tables, figures: Figures) -> list[PageSectio
         ("ablations", "Ablations", [], [], curves, ablations),
         ("runtime", "Runtime", [], [], ["runtime"], ["runtime"]),
     ]
-    return [
-        PageSection(
-            key,
-            title,
-            texts,
-            [tables[name] for name in shown if name in tables],
-            [figures[name] for name in drawn if name in figures],
-            [tables[name] for name in folded if name in tables],
-        )
-        for key, title, texts, shown, drawn, folded in layout
-    ]
-
-
-def _file_receipts(run: Results) -> list[PageSection]:
-    """The files, their digests and the command."""
-    assert run.file is not None
-    return [
-        PageSection("files", "Files", facts=run.file.facts),
-        PageSection("recompute", "Recompute", code=run.file.command),
-    ]
+    sections = []
+    for key, title, texts, shown, drawn, folded in layout:
+        open_tables = [tables[name] for name in shown if name in tables]
+        closed_tables = [tables[name] for name in folded if name in tables]
+        pictures = [figures[name] for name in drawn if name in figures]
+        if open_tables or closed_tables or pictures:
+            sections.append(PageSection(key, title, texts, open_tables, pictures, closed_tables))
+    return sections
 
 
 def _receipts(runs: Sequence[Results]) -> list[PageSection]:
@@ -190,13 +176,12 @@ def _receipts(runs: Sequence[Results]) -> list[PageSection]:
 
 
 def _settings(run: Results) -> list[tuple[str, str]]:
-    flat: dict[str, Any] = {}
-    for key, value in (dict(run.config) | {"methods": _own_methods(run)}).items():
-        flat |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+    flat = flatten({**run.config, "methods": _own_methods(run)})
     if flat.get("data.source"):  # no paths of a machine
         flat["data.source"] = Path(str(flat["data.source"])).name
     flat.pop("data.data_dir", None)
-    return [(key, _plain(value)) for key, value in flat.items() if value != ""]
+    shown = {k: ", ".join(map(str, v)) if isinstance(v, list) else str(v) for k, v in flat.items()}
+    return [(key, text) for key, text in shown.items() if text]
 
 
 def _own_methods(run: Results) -> dict[str, str]:
@@ -208,10 +193,6 @@ def _own_methods(run: Results) -> dict[str, str]:
         settings = "".join(f", {key} = {value}" for key, value in dict(table.get("settings", {})).items())
         found[name] = f"{code}{settings}, SHA-256 {str(table.get('sha256'))[:16]}…"
     return found
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _provenance(run: Results) -> list[tuple[str, str]]:
@@ -237,14 +218,11 @@ def _provenance(run: Results) -> list[tuple[str, str]]:
 
 
 def _commands(runs: Sequence[Results]) -> str:
+    names = [shlex.quote(run.name) for run in runs]
+    out = " --out FOLDER" if len(runs) > 1 else ""
     lines = ["# from stored outputs, in seconds"]
-    lines += [
-        f"equable {verb} {shlex.quote(run.name)}" for run in runs for verb in ("score", "arrivals", "ablate")
-    ]
-    lines.append(
-        f"equable report {shlex.join(run.name for run in runs)}{' --out FOLDER' if runs[1:] else ''}"
-    )
-    lines += ["", "# everything, training included"]
+    lines += [f"equable {verb} {name}" for name in names for verb in ("score", "arrivals", "ablate")]
+    lines += [f"equable report {' '.join(names)}{out}", "", "# everything, training included"]
     for run in runs:
         seeds = ",".join(map(str, run.seeds))
         lines.append(f"equable run {shlex.quote(run.name + '/config.toml')} --seeds {seeds} --out NEW-FOLDER")

@@ -7,15 +7,22 @@ give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from equable.benchmark.sealed_settings import require_unedited
 from equable.errors import FileFormatError, InputError
 from equable.files import read_json, write_bytes, write_json
 from equable.reports import figures
-from equable.reports.page import results_page
-from equable.reports.results import Results, give_distinct_names, load_results
-from equable.reports.tables import RENDERERS, all_arrivals_table, build_tables, comparison_table, scores_csv
+from equable.reports.distinct_names import short_names
+from equable.reports.page import render_page
+from equable.reports.page_sections import run_page, runs_page
+from equable.reports.results import Results, load_results
+from equable.reports.tables import build_tables
+from equable.reports.tables.arrivals import all_arrivals_table
+from equable.reports.tables.comparison import comparison_table
+from equable.reports.tables.render import RENDERERS
+from equable.reports.tables.scores_csv import scores_csv
 
 PAGE = "report.html"
 #: The list of the report's files.
@@ -23,21 +30,17 @@ LIST = "report.json"
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the report; returns the page's path.
+    """Write the report of one run folder, or the comparison of several; returns the page's path.
 
-    Parameters
-    ----------
-    folders
-        Run folders with scores. One: its own report. Several: their comparison.
-    out
-        Where to write; default the run folder itself, which several runs do not have.
+    `out` is where to write; default the run folder itself, which several runs do not have.
     """
     if not folders:
         raise InputError("a report needs at least one run folder; got none")
     if out is None and len(folders) > 1:
         raise InputError(f"the report of {len(folders)} runs needs a folder of its own: give --out")
     target = Path(folders[0] if out is None else out)
-    runs = give_distinct_names([load_results(Path(folder)) for folder in folders], folders)
+    names = short_names([Path(folder).resolve() for folder in folders])
+    runs = [replace(load_results(Path(f)), name=name) for f, name in zip(folders, names, strict=True)]
     for folder in folders:
         if (Path(folder) / "config.toml").is_file():
             require_unedited(Path(folder))
@@ -63,37 +66,35 @@ def require_own_folder(out: Path, runs: Sequence[Path]) -> None:
 
 
 def _remove_leftovers(target: Path, written: set[str]) -> None:
-    """Delete the files that an earlier report wrote and this one does not; never anything else."""
+    """Delete the files that an earlier report listed and this one does not write; never anything else."""
+    try:
+        listed = set(read_json(target / LIST)["files"])
+    except (FileNotFoundError, FileFormatError, TypeError, KeyError):
+        return
     root = target.resolve()
-    for path in _listed(target) - written:
-        stale = (target / path).resolve()
+    for path in listed - written:
+        stale = (target / str(path)).resolve()
         if stale.is_relative_to(root):
             stale.unlink(missing_ok=True)
 
 
-def _listed(target: Path) -> set[str]:
-    """The files of the report that is there, by its list."""
-    try:
-        found = read_json(target / LIST)
-    except (FileNotFoundError, FileFormatError):
-        return set()
-    files = found.get("files") if isinstance(found, dict) else None
-    return {str(path) for path in files} if isinstance(files, list) else set()
-
-
 def _files(runs: Sequence[Results]) -> dict[str, bytes]:
     """Path below the report's folder → content: tables, figures and the page."""
-    tables = build_tables(runs[0]) if len(runs) == 1 else [comparison_table(runs)]
-    plots = figures.build_plots(runs[0]) if len(runs) == 1 else [figures.worst_plot(runs)]
-    files = {
-        f"tables/{table.name}.{kind}": render(table).encode()
-        for table in tables
-        for kind, render in RENDERERS.items()
-    }
-    files["tables/scores.csv"] = scores_csv(*runs).encode()
-    arrivals = all_arrivals_table(runs[0]) if len(runs) == 1 else None
-    if arrivals is not None:
-        files["tables/all_arrivals.csv"] = RENDERERS["csv"](arrivals).encode()
-    drawn = [figures.draw(plot) for plot in plots]
-    files |= {f"figures/{name}": data for figure in drawn for name, data in figure.files.items()}
-    return {**files, PAGE: results_page(runs, tables, drawn).encode()}
+    files = {"tables/scores.csv": scores_csv(*runs).encode()}
+    if len(runs) > 1:
+        tables = [comparison_table(runs)]
+        drawn = [figures.draw(figures.worst_plot(runs))]
+        page = runs_page(runs, drawn)
+    else:
+        (run,) = runs
+        tables = build_tables(run)
+        drawn = [figures.draw(plot) for plot in figures.build_plots(run)]
+        page = run_page(run, tables, drawn)
+        arrivals = all_arrivals_table(run)
+        if arrivals is not None:
+            files["tables/all_arrivals.csv"] = RENDERERS["csv"](arrivals).encode()
+    for table in tables:
+        files |= {f"tables/{table.name}.{kind}": render(table).encode() for kind, render in RENDERERS.items()}
+    for figure in drawn:
+        files |= {f"figures/{name}": data for name, data in figure.files.items()}
+    return {**files, PAGE: render_page(page).encode()}

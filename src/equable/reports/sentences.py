@@ -9,8 +9,8 @@ from equable.benchmark.batching import STREAM_ROWS, STREAM_WINDOW, WHOLE
 from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import ACCEPTED_ERROR
 from equable.metrics.bootstrap import LEAST_REPLICATES, LEAST_ROWS
-from equable.reports.results import ABLATION_TITLES, Arrival, Results, Spread, percent, points
-from equable.reports.results.verdicts import harmed_tasks, interval_of, sign
+from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, percent, points
+from equable.reports.results.verdicts import average_verdict, harmed_tasks
 
 #: The method that a report opens with where it was run.
 RECOMMENDED = "taskmix"
@@ -46,14 +46,22 @@ def summarise(results: Results) -> list[str]:
     without a bootstrap the sentences state the direction only.
     """
     lead = lead_method(results)
-    best_keeping = _best_keeping(results, lead)
-    spoken = dict.fromkeys([results.best, _safest(results), *COMPARED, *results.own])
+    by_ece = sorted(results.ranked, key=lambda m: results.mean(m, "average_ece"))
+    keeping = [m for m in by_ece if results.keeps_prediction(m)]
+    safe = [m for m in keeping if m != "uncalibrated" and not harmed_tasks(results, m)]
+    best_keeping = "" if lead in keeping else keeping[0]
+    spoken = dict.fromkeys([results.best, *safe[:1], *COMPARED, *results.own])
     others = [m for m in spoken if m in results.ranked and m not in (lead, best_keeping, "uncalibrated")]
-    idle = [m for m in others if _is_idle(results, m)]
-    sentences = [_headline(results, lead), _assumption(results)]
-    sentences += [_keeping_sentence(results, best_keeping)] if best_keeping else []
-    sentences += [_headline(results, m) for m in others if m not in idle]
-    sentences += [_idle_sentence(results, idle), _headroom(results), _caveat(results)]
+    idle = [m for m in others if m in safe and average_verdict(results, m) == "within noise"]
+    sentences = [
+        _headline(results, lead),
+        _assumption(results),
+        _keeping_sentence(results, best_keeping) if best_keeping else "",
+        *(_headline(results, m) for m in others if m not in idle),
+        _idle_sentence(results, idle) if idle else "",
+        _headroom(results),
+        _caveat(results),
+    ]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -75,14 +83,6 @@ def shuffled(results: Results, measure: str) -> str:
     return " → ".join(values) if len(values) == len(sides) else ""
 
 
-def _best_keeping(results: Results, lead: str) -> str:
-    """The best method that keeps the predicted class, where the lead method does not; else ""."""
-    if results.keeps_prediction(lead):
-        return ""
-    keeping = [m for m in results.ranked if results.keeps_prediction(m)]
-    return min(keeping, key=lambda m: results.mean(m, "average_ece"))
-
-
 def _keeping_sentence(results: Results, method: str) -> str:
     if method == "uncalibrated":
         value = percent(results.mean(method, "average_ece"))
@@ -91,23 +91,7 @@ def _keeping_sentence(results: Results, method: str) -> str:
     return _headline(results, method, who)
 
 
-def _safest(results: Results) -> str:
-    """The best of the methods that keep the predicted class and harm no task."""
-    keeping = [m for m in results.ranked if m != "uncalibrated" and results.keeps_prediction(m)]
-    safe = [m for m in keeping if not harmed_tasks(results, m)]
-    return min(safe, key=lambda m: results.mean(m, "average_ece"), default="uncalibrated")
-
-
-def _is_idle(results: Results, method: str) -> bool:
-    """Whether the method changes no predicted class, and nothing else beyond noise."""
-    interval = interval_of(results, method, "average_ece_change")
-    within = interval is not None and sign(interval) == 0
-    return within and results.keeps_prediction(method) and not harmed_tasks(results, method)
-
-
 def _idle_sentence(results: Results, methods: Sequence[str]) -> str:
-    if not methods:
-        return ""
     names = _and([results.label(m) for m in methods])
     values = _and([percent(results.mean(m, "average_ece")) for m in methods])
     return f"{names} {'does' if len(methods) == 1 else 'do'} nothing beyond noise ({values} %)."
@@ -122,16 +106,16 @@ def _headline(results: Results, method: str, who: str = "") -> str:
     before, after = (percent(results.mean(m, "average_ece")) for m in ("uncalibrated", method))
     if method == "uncalibrated":
         return _uncalibrated_headline(results, ece)
-    change = results.mean(method, "average_ece_change")
-    interval = interval_of(results, method, "average_ece_change")
+    lower = results.mean(method, "average_ece_change") < 0
+    interval = results.interval(method, "average_ece_change")
     ends = "" if interval is None else f"{points(interval[0])} to {points(interval[1])} points"
     what = f"{who or results.label(method)} {_accuracy(results, method)}"
-    if interval is not None and sign(interval) == 0:
+    if average_verdict(results, method) == "within noise":
         what += f"does not change {ece} beyond noise ({before} → {after} %; change {ends})"
     else:
-        what += f"{'lowers' if change < 0 else 'raises'} {ece} from {before} to {after} %"
+        what += f"{'lowers' if lower else 'raises'} {ece} from {before} to {after} %"
         what += f" ({ends})" if ends and results.file else ""
-    return f"{what} {_worst_task(results, method, change < 0)}." if results.has_tasks else f"{what}."
+    return f"{what} {_worst_task(results, method, lower)}." if results.has_tasks else f"{what}."
 
 
 def _accuracy(results: Results, method: str) -> str:
@@ -152,8 +136,7 @@ def _uncalibrated_headline(results: Results, ece: str) -> str:
     if not results.has_tasks:
         return f"The {ece} of the uncalibrated network is {value} %."
     eces = results.task_means("uncalibrated", "ece")
-    worst = results.task_name(eces.index(max(eces))).lower()
-    where = f"{worst} has the highest, {percent(max(eces))} %"
+    where = f"{results.task_name(eces.index(max(eces))).lower()} has the highest, {percent(max(eces))} %"
     return f"The {ece} of the uncalibrated network is {value} %; {where}."
 
 
@@ -166,7 +149,7 @@ def _worst_task(results: Results, method: str, good: bool) -> str:
         most = max(harmed, key=lambda t: deltas[t])
         which = f", {results.task_name(most).lower()} most" if len(harmed) > 1 else ""
         return f"{but} harms {_tasks(results, harmed)}{which} ({points(deltas[most])} points)"
-    if interval_of(results, method, "max_delta_ece") is None:
+    if results.interval(method, "max_delta_ece") is None:
         rising = [t for t, delta in enumerate(deltas) if delta > 0]
         return f"{but} raises it on {_tasks(results, rising)}" if rising else "and raises it on no task"
     worst = points(results.mean(method, "max_delta_ece"))
@@ -185,16 +168,14 @@ def _tasks(results: Results, tasks: Sequence[int]) -> str:
 def _headroom(results: Results) -> str:
     """How low ECE can go: with task labels, and for a perfectly calibrated model on these rows."""
     floor = results.floor()
-    parts = []
+    text = ""
     if "oracle_task" in results.methods:
         value = percent(results.mean("oracle_task", "average_ece"))
-        parts.append(f"a temperature per task, with task labels at hand, would reach {value} %")
+        text = f"A temperature per task, with task labels at hand, would reach {value} %"
     if floor is not None:
-        parts.append(
-            f"a perfectly calibrated model would still show {percent(floor.mean)} % on this many rows"
-        )
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+        text += "; a perfectly" if text else "A perfectly"
+        text += f" calibrated model would still show {percent(floor.mean)} % on this many rows"
+    return f"{text}." if text else ""
 
 
 def _caveat(results: Results) -> str:
@@ -202,7 +183,7 @@ def _caveat(results: Results) -> str:
     notes = []
     if len(results.seeds) == 1 and results.file is None:
         notes.append("One seed was run: another class order or initialisation may give other numbers.")
-    if interval_of(results, results.methods[-1], "average_ece") is None:
+    if results.interval(results.methods[-1], "average_ece") is None:
         notes.append(_no_interval(results))
     if results.unfinished:
         notes.append(f"Not yet finished and left out: seed {', '.join(map(str, results.unfinished))}.")
@@ -221,7 +202,15 @@ def _no_interval(results: Results) -> str:
     return f"Too few rows to tell a difference from noise: {which} (it takes {LEAST_ROWS}, not all alike)."
 
 
-# Sections of a page ---------------------------------------------------------------------------------
+# Names and sections of a page -----------------------------------------------------------------------
+
+
+def run_names(runs: Sequence[Results]) -> list[str]:
+    """Titles; equal titles are followed by the backbone, then by the folder."""
+    titles = [run.title for run in runs]
+    long = [f"{run.title}, {run.network}" for run in runs]
+    names = [t if titles.count(t) == 1 else n for t, n in zip(titles, long, strict=True)]
+    return [n if names.count(n) == 1 else f"{n}, {run.name}" for n, run in zip(names, runs, strict=True)]
 
 
 def arrival_name(arrival: Arrival) -> str:
@@ -254,29 +243,26 @@ def arrival_sentences(results: Results) -> list[str]:
 
 
 def _arrival_sentence(results: Results, method: str, found: dict[Arrival, float], reference: float) -> str:
-    best = min(found, key=found.__getitem__)
-    worst = max(found, key=found.__getitem__)
     lower = sum(value < reference for value in found.values())
-    at_best = arrival_name(best) + _with_accuracy(results, method, best)
-    at_worst = arrival_name(worst) + _with_accuracy(results, method, worst)
+
+    def at(word: str, way: Arrival) -> str:
+        value = results.arrival_value(method, way, "accuracy")
+        known = value is not None and not results.keeps_prediction(method)
+        accuracy = f", accuracy {percent(mean_of(value))} %" if known else ""
+        return f"{percent(found[way])} % at {word} ({arrival_name(way)}{accuracy})"
+
+    best = at("best", min(found, key=found.__getitem__))
+    worst = at("worst", max(found, key=found.__getitem__))
     return (
-        f"{results.label(method)}'s average ECE is {percent(found[best])} % at best ({at_best}) and "
-        f"{percent(found[worst])} % at worst ({at_worst}), below RC's in {lower} of {len(found)} "
+        f"{results.label(method)}'s average ECE is {best} and {worst}, below RC's in {lower} of {len(found)} "
         "ways of arriving."
     )
 
 
-def _with_accuracy(results: Results, method: str, way: Arrival) -> str:
-    value = results.arrival_value(method, way, "accuracy")
-    if value is None or results.keeps_prediction(method):
-        return ""
-    return f", accuracy {percent(value.mean)} %"
-
-
 def accepted_sentence(results: Results) -> str:
     """Share of all rows that can be accepted at the tolerated error, by method."""
-    found = {m: results.accepted(m, results.n_tasks) for m in results.ranked}
-    shares = ", ".join(f"{results.label(m)} {percent(v.mean)} %" for m, v in found.items() if v is not None)
+    found = {m: mean_of(results.accepted(m, results.n_tasks)) for m in results.ranked}
+    shares = ", ".join(f"{results.label(m)} {percent(share)} %" for m, share in found.items())
     return f"Rows acceptable at ≤ {TOLERATED} error: {shares}."
 
 
@@ -284,29 +270,22 @@ def referral_sentences(results: Results) -> list[str]:
     """How many more rows than with RC can be accepted, pooled and task by task."""
     sentences = []
     for method in BY_BATCH:
-        share, reference = (results.accepted(m, results.n_tasks) for m in (method, REFERENCE))
         gain = results.accepted_gain(method, results.n_tasks)
-        if share is not None and reference is not None and gain is not None:
-            shares = f"{results.label(method)} {percent(share.mean)} %, RC {percent(reference.mean)} %"
-            difference = f"difference {_points(gain)}{_range_of_gains(results, method)}"
+        if gain is not None:
+            found = {m: mean_of(results.accepted(m, results.n_tasks)) for m in (method, REFERENCE)}
+            shares = ", ".join(f"{results.label(m)} {percent(share)} %" for m, share in found.items())
+            spread = f" ± {percent(gain.std)} points over seeds" if gain.n > 1 else " points"
+            difference = f"difference {points(gain.mean)}{spread}{_range_of_gains(results, method)}"
             sentences.append(f"Rows acceptable at ≤ {TOLERATED} error: {shares}; {difference}.")
     return sentences
 
 
 def _range_of_gains(results: Results, method: str) -> str:
-    found = [results.accepted_gain(method, task) for task in range(results.n_tasks)]
-    gains = {task: value.mean for task, value in enumerate(found) if value is not None}
-    if results.n_tasks == 1 or not gains:
+    if results.n_tasks == 1:
         return ""
-    low = min(gains, key=gains.__getitem__)
-    high = max(gains, key=gains.__getitem__)
-    ends = [f"{points(gains[t])} ({results.task_name(t).lower()})" for t in (low, high)]
+    gains = [mean_of(results.accepted_gain(method, task)) for task in range(results.n_tasks)]
+    ends = [f"{points(g)} ({results.task_name(gains.index(g)).lower()})" for g in (min(gains), max(gains))]
     return f", within a task between {' and '.join(ends)}"
-
-
-def _points(value: Spread) -> str:
-    text = points(value.mean)
-    return f"{text} points" if value.n < 2 else f"{text} ± {percent(value.std)} points over seeds"
 
 
 def ablation_title(name: str) -> str:

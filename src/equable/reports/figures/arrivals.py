@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from equable.benchmark.batching import STREAM_ROWS, WHOLE
+from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import PAPER, Look, draw_spreads, looks_of, new_figure
-from equable.reports.results import Arrival, Results, number
+from equable.reports.results import Arrival, Results, number, percent
+from equable.reports.sentences import arrival_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,30 +35,40 @@ def highest(run: Results, method: str) -> float:
     return 100 * max(run.arrival_means(method, run.arrivals_measured).values())
 
 
-def caption(run: Results) -> str:
+def arrivals_plot(run: Results) -> Plot | None:
+    """One line a method, one panel an arrival; None where no arrivals were measured."""
+    if not run.arrivals:
+        return None
+    parts = []
+    for method in drawn_methods(run)[0]:
+        found = run.arrival_means(method, run.arrivals_measured)
+        words = ", ".join(f"{arrival_name(way)} {percent(value)} %" for way, value in found.items())
+        if run.ignores_batches(method):
+            words = f"{percent(next(iter(found.values())))} % however rows arrive"
+        parts.append(f"{run.label(method)}: {words}")
+    alt = f"Average ECE by the way rows arrive. {'; '.join(parts)}."
+    return Plot("arrivals", _caption(run), alt, lambda: draw_arrivals(run))
+
+
+def _caption(run: Results) -> str:
     """What the figure shows, and which methods it leaves out."""
     _, above = drawn_methods(run)
-    named = ", ".join(f"{run.label(m)} at {number(highest(run, m), 1)} %" for m in above)
     others = [run.label(m) for m in run.ranked if m in run.arriving_methods and m not in (*DRAWN, *run.own)]
-    streamed = any(kind == "stream" for kind, _ in run.arrivals_measured)
-    return (
+    streamed = f"; hollow points: that stream served {STREAM_ROWS} rows at a time with a window"
+    text = (
         "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a part of "
-        "a stream that drifts from task to task"
-        + (
-            f"; hollow points: that stream served {STREAM_ROWS} rows at a time with a window"
-            if streamed
-            else ""
-        )
-        + "."
-        + (" Whiskers: standard deviation over seeds." if len(run.seeds) > 1 else "")
-        + " A flat line: the method ignores batches"
-        + (f", as do {', '.join(others)}, which are not drawn." if others else ".")
-        + (f" Above the axis: {named}." if named else "")
     )
+    text += "a stream that drifts from task to task"
+    text += f"{streamed}." if any(kind == "stream" for kind, _ in run.arrivals_measured) else "."
+    text += " Whiskers: standard deviation over seeds." if len(run.seeds) > 1 else ""
+    text += " A flat line: the method ignores batches"
+    text += f", as do {', '.join(others)}, which are not drawn." if others else "."
+    named = ", ".join(f"{run.label(m)} at {number(highest(run, m), 1)} %" for m in above)
+    return f"{text} Above the axis: {named}." if named else text
 
 
 def draw_arrivals(run: Results) -> Figure:
-    """One line a method, one panel an arrival."""
+    """The lines of methods that ignore batches are flat."""
     methods, _ = drawn_methods(run)
     looks = looks_of(run, methods)
     panels = [kind for kind in PANELS if any(way[0] == kind for way in run.arrivals_measured)]

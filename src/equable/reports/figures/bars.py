@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from equable.reports import paper
+from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import (
     BLUE,
     INK,
     ORANGE,
     PAPER,
     SKY,
+    Look,
     bar_rows,
     draw_spreads,
     look,
     new_figure,
 )
-from equable.reports.results import Results
-from equable.reports.sentences import ablation_title
+from equable.reports.results import ABLATION_TITLES, Results, number
+from equable.reports.sentences import ablation_title, setting_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_ablation(run: Results, name: str) -> Figure:
-    """Average ECE along one setting of DATS that is a number, the paper's beside it."""
+def ablation_plot(run: Results, name: str) -> Plot | None:
+    """Average ECE along one setting of DATS, the paper's beside it; None for settings without an order."""
+    values = run.ablation_values(name, "average_ece")
+    if not all(isinstance(s, int | float) and not isinstance(s, bool) for s in values):
+        return None
+    caption = f"Average ECE of DATS by {ABLATION_TITLES.get(name, name)}."
+    parts = (f"{setting_name(s)}: {number(100 * value.mean)} %" for s, value in values.items())
+    alt = f"Average ECE of DATS. {'; '.join(parts)}."
+    return Plot(f"ablation_{name}", caption, alt, lambda: _draw_ablation(run, name))
+
+
+def _draw_ablation(run: Results, name: str) -> Figure:
     figure, (axes,) = new_figure(2.7)
     for method in run.ablation_methods(name):
         values = run.ablation_values(name, "average_ece", method)
@@ -36,16 +49,8 @@ def draw_ablation(run: Results, name: str) -> Figure:
     printed = {s: p for s, p in found.items() if p is not None}
     if printed:
         means, stds = zip(*printed.values(), strict=True)
-        axes.errorbar(
-            list(printed),
-            means,
-            yerr=stds,
-            fmt="D:",
-            color=INK,
-            markerfacecolor=PAPER,
-            capsize=2.5,
-            label="DATS, paper",
-        )
+        line = Look(INK, "D", ":").options(markerfacecolor=PAPER, capsize=2.5, label="DATS, paper")
+        axes.errorbar(list(printed), means, yerr=stds, **line)
     figure.legend(loc="outside upper left", ncols=3)
     axes.set_xlabel(ablation_title(name))
     axes.set_ylabel("Average ECE (%)")
@@ -56,9 +61,19 @@ def draw_ablation(run: Results, name: str) -> Figure:
 FILLS = {"forward": (SKY, ""), "fit": (BLUE, "////"), "apply": (ORANGE, r"\\\\")}
 
 
-def draw_runtime(run: Results) -> Figure:
-    """Seconds of calibration summed over tasks, in parts."""
-    methods = [m for m in run.ranked if m != "uncalibrated" and run.summed_seconds(m, "total")]
+def runtime_plot(run: Results) -> Plot | None:
+    """Seconds of calibration summed over tasks, in parts; a file has none."""
+    if run.file is not None:
+        return None
+    totals = {m: run.summed_seconds(m, "total") for m in run.ranked if m != "uncalibrated"}
+    timed = {m: value for m, value in totals.items() if value is not None}
+    caption = "Seconds of the calibration phases of all tasks together: network passes, fit, application."
+    parts = (f"{run.label(m)} {number(value.mean)} s" for m, value in timed.items())
+    alt = f"Seconds of calibration. {', '.join(parts)}."
+    return Plot("runtime", caption, alt, lambda: _draw_runtime(run, list(timed)))
+
+
+def _draw_runtime(run: Results, methods: Sequence[str]) -> Figure:
     figure, (axes,) = new_figure(1.1 + 0.26 * len(methods))
     left = np.zeros(len(methods))
     for part, (color, hatch) in FILLS.items():

@@ -24,16 +24,10 @@ class LineEnd(NamedTuple):
     look: Look
 
 
-def spread_out(heights: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
+def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     """Move labels at these rising heights as little as possible (least squares) so that they are `gap` apart.
 
-    If `low` to `high` is too short for all of them, they reach below `low`.
-
-    Examples
-    --------
-    >>> from equable.reports.figures.labels import spread_out
-    >>> spread_out([0.1, 0.5, 0.5], 0.2)
-    [0.1, 0.4, 0.6]
+    They stay between 0 and 1; if that is too short for all of them, they reach below 0.
     """
     # Isotonic regression: after subtracting the room of the labels below, heights must not fall from one
     # label to the next; labels where they do form a group at their mean.
@@ -44,8 +38,8 @@ def spread_out(heights: Sequence[float], gap: float, low: float = 0.0, high: flo
             last = groups.pop()
             groups[-1] += last
     wanted = [fmean(group) for group in groups for _ in group]
-    highest = high - gap * (len(heights) - 1)
-    return [min(max(height, low), highest) + gap * place for place, height in enumerate(wanted)]
+    highest = 1 - gap * (len(heights) - 1)
+    return [min(max(height, 0.0), highest) + gap * place for place, height in enumerate(wanted)]
 
 
 def label_ends(axes: Axes, ends: Sequence[LineEnd], gap: float) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from equable.arrays import FloatArray
 from equable.benchmark.score_record import ACCEPTED_ERROR, Score
+from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, looks_of, new_figure
-from equable.reports.results import Results, percent
-from equable.reports.sentences import featured
+from equable.reports.results import Results, mean_of, number_list, percent
+from equable.reports.sentences import TOLERATED, accepted_sentence, featured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,21 +24,16 @@ TICKS = ([0, 0.5, 1], ["0", "50", "100"])
 MARKS = ((VERMILION, "s", PAPER), (BLUE, "o", BLUE))
 
 
-class Points(NamedTuple):
-    """Rows, mean confidence and accuracy of each bin that has rows."""
-
-    rows: FloatArray
-    confidence: FloatArray
-    accuracy: FloatArray
+Points = tuple[FloatArray, FloatArray, FloatArray]
 
 
 def pooled_reliability(scores: Sequence[Score], index: int) -> Points:
-    """The bins of one task, all seeds together."""
+    """Rows, mean confidence and accuracy of each bin of one task that has rows, all seeds together."""
     curves = [score.reliability[index] for score in scores]
     count = _sums(curves, "count")
     seen = count > 0
     confidence = _sums(curves, "confidence", "count")[seen] / count[seen]
-    return Points(count[seen], confidence, _sums(curves, "accuracy", "count")[seen] / count[seen])
+    return count[seen], confidence, _sums(curves, "accuracy", "count")[seen] / count[seen]
 
 
 def _sums(curves: Sequence[dict[str, Any]], *names: str) -> FloatArray:
@@ -58,8 +54,25 @@ def _panel_grid(n_panels: int, height: float) -> tuple[Figure, list[Axes]]:
     return figure, panels[:n_panels]
 
 
-def draw_reliability(run: Results, method: str) -> Figure:
+def reliability_plot(run: Results, method: str) -> Plot:
     """Accuracy against confidence of each task, before and after; of a file also of all rows."""
+    sides = "" if method == "uncalibrated" else f" before and after {run.label(method)}"
+    caption = (
+        f"Reliability{' of each task' if run.has_tasks else ''}{sides}. On the dashed line confidence equals "
+        "accuracy; below it the classifier is overconfident. A dot's area is its share of the rows; titles "
+        "give the ECE."
+    )
+    before, after = (
+        number_list(100 * mean_of(run.of_task(name, "ece", view)) for view in run.views)
+        for name in ("uncalibrated", method)
+    )
+    names = ", ".join(map(run.task_name, run.views))
+    alt = f"Reliability diagrams of {names}. ECE before {run.label(method)}: {before} %; after: {after} %."
+    name = f"reliability_{list(run.methods).index(method) if run.file else method}"
+    return Plot(name, caption, alt, lambda: _draw_reliability(run, method))
+
+
+def _draw_reliability(run: Results, method: str) -> Figure:
     after = run.at(method)
     views = [view for view in run.views if view < len(after[0].reliability)]
     sides = {"before": "uncalibrated", f"after {run.label(method)}": method}
@@ -69,8 +82,7 @@ def draw_reliability(run: Results, method: str) -> Figure:
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle="--")
         for (label, name), mark in zip(sides.items(), MARKS, strict=False):
             _draw_curve(axes, label, pooled_reliability(run.at(name), view), *mark)
-        found = [run.of_task(name, "ece", view) for name in sides.values()]
-        eces = " → ".join(percent(ece.mean) for ece in found if ece is not None)
+        eces = " → ".join(percent(mean_of(run.of_task(name, "ece", view))) for name in sides.values())
         axes.set_title(f"{run.task_name(view)}: {eces} %", fontsize=8)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
         axes.set_xticks(*TICKS)
@@ -95,8 +107,18 @@ def mean_referral(scores: Sequence[Score], index: int) -> FloatArray:
     return np.asarray(np.mean([np.interp(SHARES, c["share"], c["error"]) for c in curves], axis=0))
 
 
-def draw_referral(run: Results) -> Figure:
+def referral_plot(run: Results) -> Plot:
     """Error among the accepted rows against the share referred to a person, of each task and of all rows."""
+    caption = (
+        "Referral: the least confident rows go to a person; how often is the classifier wrong on the rest? "
+        f"The dotted line is {TOLERATED}."
+    )
+    caption += " In the last panel one threshold serves all tasks." if run.has_tasks else ""
+    alt = f"Error among accepted rows by share referred. {accepted_sentence(run)}"
+    return Plot("referral", caption, alt, lambda: _draw_referral(run))
+
+
+def _draw_referral(run: Results) -> Figure:
     looks = looks_of(run, ["uncalibrated", *featured(run)])
     figure, panels = _panel_grid(len(run.views), 1.35 if len(run.views) > 1 else 2.4)
     for axes, view in zip(panels, run.views, strict=True):

@@ -24,12 +24,7 @@ PAPER, INK, MUTED, GRID = "#ffffff", "#1f2328", "#6b7280", "#dfe3e8"
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY = "#e69f00", "#56b4e9"  # of the same, too pale for lines on white: for areas
-# More for lines: at least 3:1 against the ground, chosen by computation to be far from one another and from
-# those above, as people see them who confuse red and green, or blue and yellow.
-INDIGO, TEAL, LAVENDER, BROWN = "#2a14b4", "#17626a", "#9b71f9", "#8b5507"
-WINE, OLIVE, VIOLET, FOREST = "#672343", "#544b0c", "#7711de", "#0c3e0e"
-CRIMSON, TAN, BRICK, SLATE = "#ba0c58", "#a67b4c", "#b71d13", "#3a494c"
-#: Light → dark.
+#: Light → dark; `LOOKS` adds those of methods.
 DARK = {
     PAPER: "#14171c",
     INK: "#e6e9ee",
@@ -41,18 +36,6 @@ DARK = {
     PURPLE: "#ffb8dc",
     ORANGE: "#f2b43c",
     SKY: "#8acdf5",
-    INDIGO: "#4a68ff",
-    TEAL: "#7fdcf0",
-    LAVENDER: "#b8a4ff",
-    BROWN: "#e6b422",
-    WINE: "#b04f7c",
-    OLIVE: "#858a2c",
-    VIOLET: "#9556e0",
-    FOREST: "#a7f29b",
-    CRIMSON: "#ff3f95",
-    TAN: "#b98a62",
-    BRICK: "#e0443a",
-    SLATE: "#4f9096",
 }
 
 WIDTH = 4.8  # inches: at a phone's width letters keep their size
@@ -61,47 +44,46 @@ LINE_WIDTH, MARKER_SIZE = 1.6, 5.0  # points
 
 
 class Look(NamedTuple):
-    """Colour, marker and line of a method: never colour alone."""
+    """Colour, marker and line of a method, as matplotlib names them: never colour alone."""
 
     color: str
     marker: str | tuple[int, int, int]
-    line: str
-    width: float = LINE_WIDTH
-    size: float = MARKER_SIZE
+    linestyle: str
+    linewidth: float = LINE_WIDTH
+    markersize: float = MARKER_SIZE
+    dark: str = ""  # the colour in dark mode, where `DARK` does not name it
 
     def options(self, **changes: Any) -> dict[str, Any]:
         """The same as ``plot`` and ``errorbar`` take it, some of it changed."""
-        return {
-            "color": self.color,
-            "marker": self.marker,
-            "linestyle": self.line,
-            "linewidth": self.width,
-            "markersize": self.size,
-            **changes,
-        }
+        options = {**self._asdict(), **changes}
+        del options["dark"]
+        return options
 
 
 FOUR_POINTED = (4, 1, 0)  # a star, as matplotlib spells it
-#: No two share a colour, no two a marker. TaskMix is what we recommend and is drawn stronger.
+#: No two share a colour, no two a marker. TaskMix is what we recommend and is drawn stronger. Colours beyond
+#: those above have at least 3:1 against the ground and are chosen by computation to be far from one another,
+#: as people see them who confuse red and green, or blue and yellow.
 LOOKS = {
     "uncalibrated": Look(MUTED, "8", ":"),
-    "ts": Look(INDIGO, "v", "--"),
-    "ets": Look(TEAL, "^", "-."),
-    "pts": Look(LAVENDER, "<", ":"),
+    "ts": Look("#2a14b4", "v", "--", dark="#4a68ff"),
+    "ets": Look("#17626a", "^", "-.", dark="#7fdcf0"),
+    "pts": Look("#9b71f9", "<", ":", dark="#b8a4ff"),
     "rc": Look(VERMILION, "s", "--"),
-    "rc_brier": Look(BROWN, "D", "-."),
+    "rc_brier": Look("#8b5507", "D", "-.", dark="#e6b422"),
     "tcil": Look(PURPLE, "p", "--"),
     "dats": Look(BLUE, "o", "-"),
-    "lascal": Look(WINE, "X", "-."),
+    "lascal": Look("#672343", "X", "-.", dark="#b04f7c"),
     "arc": Look(GREEN, "P", "-"),
-    "bic": Look(OLIVE, "h", "--"),
-    "bcts": Look(VIOLET, ">", "-."),
-    "bias": Look(FOREST, "d", ":"),
-    "taskmix": Look(CRIMSON, "*", "-", width=2.4, size=9),
-    "oracle_task": Look(TAN, FOUR_POINTED, "-", size=8),
-    "oracle_single": Look(BRICK, "+", "--", size=7),
-    "oracle_test": Look(SLATE, "1", ":", size=7),
+    "bic": Look("#544b0c", "h", "--", dark="#858a2c"),
+    "bcts": Look("#7711de", ">", "-.", dark="#9556e0"),
+    "bias": Look("#0c3e0e", "d", ":", dark="#a7f29b"),
+    "taskmix": Look("#ba0c58", "*", "-", linewidth=2.4, markersize=9, dark="#ff3f95"),
+    "oracle_task": Look("#a67b4c", FOUR_POINTED, "-", markersize=8, dark="#b98a62"),
+    "oracle_single": Look("#b71d13", "+", "--", markersize=7, dark="#e0443a"),
+    "oracle_test": Look("#3a494c", "1", ":", markersize=7, dark="#4f9096"),
 }
+DARK |= {look.color: look.dark for look in LOOKS.values() if look.dark}
 #: The look of a method that is alone without one of its own.
 OTHER_LOOK = Look(INK, "H", ":")
 
@@ -140,7 +122,6 @@ RC: Any = {
     "axes.spines.right": False,
     "axes.facecolor": "none",
     "axes.axisbelow": True,
-    "axes.unicode_minus": True,
     "figure.facecolor": PAPER,
     "figure.constrained_layout.use": True,
     "grid.color": GRID,

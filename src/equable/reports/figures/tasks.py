@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from equable.arrays import FloatArray
 from equable.reports.figures.labels import LineEnd, label_ends
+from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import (
     BLUE,
     INK,
@@ -21,16 +23,30 @@ from equable.reports.figures.style import (
     task_axis,
     temperature_axis,
 )
-from equable.reports.results import Results, Spread, points, run_names
-from equable.reports.sentences import lead_method
+from equable.reports.results import Results, Spread, number, number_list, points
+from equable.reports.sentences import lead_method, run_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
+def worst_plot(runs: Sequence[Results]) -> Plot:
+    """Worst-case change in ECE of each method (Figure 1), of one run or several."""
+    parts = []
+    for run, name in zip(runs, run_names(runs), strict=True):
+        bars = (f"{label} {points(value.mean)}" for label, value in run.worst_changes().items())
+        parts.append(f"{name}: {', '.join(bars)} points")
+    caption = (
+        "Worst-case change in ECE of any task after calibration (the paper's Figure 1). "
+        "To the right, hatched: the method made some task worse."
+    )
+    alt = f"Bar chart of the worst-case change in ECE. {'; '.join(parts)}."
+    return Plot("worst_change", caption, alt, lambda: draw_worst(runs))
+
+
 def draw_worst(runs: Sequence[Results]) -> Figure:
-    """Worst-case change in ECE of each method (Figure 1): harm to the right, hatched; help to the left."""
+    """Harm to the right, hatched; help to the left."""
     bars = [run.worst_changes() for run in runs]
     heights = [0.62 + 0.24 * len(run) for run in bars]
     figure, panels = new_figure(
@@ -58,8 +74,27 @@ def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
     bar_rows(axes, list(values), [points(value.mean) for value in values.values()], tips)
 
 
+def confidence_plot(run: Results) -> Plot | None:
+    """Mean confidence of each task (Figure 3) against its accuracy, before and after the lead method."""
+    if not run.has_tasks:
+        return None
+    parts = []
+    for method in dict.fromkeys(["uncalibrated", lead_method(run)]):
+        confidence = 100 * run.listed(method, lambda s: s.confidence).mean(axis=0)
+        accuracy = [100 * value for value in run.task_means(method, "accuracy")]
+        shown = f"confidence {number_list(confidence)} %, accuracy {number_list(accuracy)} %"
+        parts.append(f"{run.label(method)}: {shown}")
+    caption = (
+        "Mean confidence of each task after the last one, against the accuracy of the same predictions (the "
+        "paper's Figure 3). "
+        "The confidence of a calibrated classifier equals its accuracy."
+    )
+    alt = f"Mean confidence and accuracy by task. {'; '.join(parts)}."
+    return Plot("confidence", caption, alt, lambda: draw_confidence(run))
+
+
 def draw_confidence(run: Results) -> Figure:
-    """Mean confidence of each task (Figure 3) against its own accuracy, before and after the lead method."""
+    """A line a method; its accuracy as points where it changes predicted classes."""
     figure, (axes,) = new_figure(2.9)
     x = np.arange(1, run.n_tasks + 1)
     looks = looks_of(run, list(dict.fromkeys(["uncalibrated", lead_method(run)])))
@@ -82,29 +117,38 @@ def draw_confidence(run: Results) -> Figure:
     return figure
 
 
-def _band(axes: Axes, x: np.ndarray, values: np.ndarray, name: str, style: Look) -> None:
+def _band(axes: Axes, x: np.ndarray, values: FloatArray, name: str, style: Look) -> None:
     """Mean over seeds as a line, their standard deviation as whiskers."""
     error = np.nanstd(values, axis=0) if len(values) > 1 else None
-    axes.errorbar(
-        x, np.nanmean(values, axis=0), yerr=error, label=name, capsize=2.5, elinewidth=1, **style.options()
-    )
+    options = style.options(label=name, capsize=2.5, elinewidth=1)
+    axes.errorbar(x, np.nanmean(values, axis=0), yerr=error, **options)
 
 
-def draw_ideal_temperature(run: Results) -> Figure:
+def ideal_plot(run: Results) -> Plot | None:
     """Ideal temperature of each task against the single one from all validation data (Figure 4)."""
-    figure, (axes,) = new_figure(2.7)
-    x = np.arange(1, run.n_tasks + 1)
+    if not {"oracle_task", "oracle_single"} <= set(run.methods):
+        return None
     ideal = run.listed("oracle_task", lambda s: s.temperatures)
     single = run.listed("oracle_single", lambda s: s.temperatures)
+    caption = (
+        "The temperature of each task's own validation data, against the single one of all of them "
+        "together (the paper's Figure 4)."
+    )
+    values = number_list(ideal.mean(axis=0), 2)
+    alt = f"Ideal temperature by task: {values}; one for all tasks: {number(float(single.mean()))}."
+    return Plot("ideal_temperature", caption, alt, lambda: _draw_ideal(run, ideal, single))
+
+
+def _draw_ideal(run: Results, ideal: FloatArray, single: FloatArray) -> Figure:
+    figure, (axes,) = new_figure(2.7)
+    x = np.arange(1, run.n_tasks + 1)
     _band(axes, x, ideal, "ideal", look("oracle_task"))
     axes.plot(x, single.mean(axis=0), **look("oracle_single").options())
     temperature_axis(axes, [*ideal.mean(axis=0), *single.mean(axis=0)])
     task_axis(axes, run)
-    ends = [
-        LineEnd(x[-1], ideal.mean(axis=0)[-1], "each task's\nown", look("oracle_task")),
-        LineEnd(x[-1], single.mean(axis=0)[-1], "one for all", look("oracle_single")),
-    ]
-    label_ends(axes, ends, gap=0.14)
+    own = LineEnd(x[-1], ideal.mean(axis=0)[-1], "each task's\nown", look("oracle_task"))
+    one = LineEnd(x[-1], single.mean(axis=0)[-1], "one for all", look("oracle_single"))
+    label_ends(axes, [own, one], gap=0.14)
     return figure
 
 
@@ -112,8 +156,20 @@ def draw_ideal_temperature(run: Results) -> Figure:
 MOST_NAMES = 15
 
 
+def learned_plot(run: Results) -> Plot | None:
+    """Temperature of each task by method (Figure 5)."""
+    found = run.temperatures_by_method()
+    if not (run.has_tasks and found):
+        return None
+    caption = "Temperature that each method gives to each task's test set (the paper's Figure 5)."
+    caption += " The broad line is ideal." if "oracle_task" in run.methods else ""
+    parts = (f"{run.label(m)}: {number_list(values.mean(axis=0), 2)}" for m, values in found.items())
+    alt = f"Temperature by task. {'; '.join(parts)}."
+    return Plot("learned_temperature", caption, alt, lambda: draw_learned_temperature(run))
+
+
 def draw_learned_temperature(run: Results) -> Figure:
-    """Learnt temperature of each task by method (Figure 5), the ideal one broad behind them."""
+    """A line a method, the ideal one broad behind them."""
     found = {method: values.mean(axis=0) for method, values in run.temperatures_by_method().items()}
     names = max(MOST_NAMES, len(found))
     figure, (axes,) = new_figure(3.3 * names / MOST_NAMES)

@@ -1,8 +1,7 @@
 """The results that tables, figures and pages are made from: a run's, or those of one file of outputs."""
 
 from equable.reports.results.load import load_results
-from equable.reports.results.names import give_distinct_names, run_names
-from equable.reports.results.numbers import Spread, number, percent, points, spread
+from equable.reports.results.numbers import Spread, mean_of, number, number_list, percent, points, spread
 from equable.reports.results.results import ABLATION_TITLES, Arrival, FileSource, Results
 
 __all__ = [
@@ -11,11 +10,11 @@ __all__ = [
     "FileSource",
     "Results",
     "Spread",
-    "give_distinct_names",
     "load_results",
+    "mean_of",
     "number",
+    "number_list",
     "percent",
     "points",
-    "run_names",
     "spread",
 ]

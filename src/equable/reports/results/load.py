@@ -33,6 +33,8 @@ def load_results(folder: Path) -> Results:
     if not scores:
         raise FileFormatError(f"{folder}/scores must hold scores; it holds none. Run: equable score {folder}")
     _require_one_setting(folder, scores)
+    last = max(task for _, task, _ in scores)
+    outputs = {score.outputs for (_, task, _), score in scores.items() if task == last}
     config = _read_toml(folder / "config.toml")
     environment = folder / "environment.json"
     return Results(
@@ -41,20 +43,18 @@ def load_results(folder: Path) -> Results:
         environment=read_json(environment) if environment.exists() else {},
         scores=scores,
         noise=noise,
-        ablations=_ablations(folder / "ablations", _last_outputs(scores)),
-        arrivals=_arrivals(folder / "arrivals", _last_outputs(scores)),
+        ablations=_ablations(folder / "ablations", outputs),
+        arrivals=_arrivals(folder / "arrivals", outputs),
         known=METHODS | _own_methods(config),
     )
 
 
 def _own_methods(config: Mapping[str, Any]) -> dict[str, Method]:
     """The user's own methods as the settings name them; their code is not needed here."""
-    tables = config.get("methods", {})
-    found = tables.items() if isinstance(tables, Mapping) else ()
     return {
         name: Method(str(table.get("label", name)), "none", Uncalibrated)
-        for name, table in found
-        if isinstance(table, Mapping) and name not in METHODS
+        for name, table in config.get("methods", {}).items()
+        if name not in METHODS
     }
 
 
@@ -90,11 +90,6 @@ def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
         records += [record for record in found if record.get("outputs") in (None, *outputs)]
     split = [(r, *str(r["ablation"]).partition("_rc")[:2]) for r in records]
     return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
-
-
-def _last_outputs(scores: Scores) -> set[str]:
-    last = max(task for _, task, _ in scores)
-    return {score.outputs for (_, task, _), score in scores.items() if task == last}
 
 
 def _arrivals(folder: Path, outputs: set[str]) -> tuple[Record, ...]:

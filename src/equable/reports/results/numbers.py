@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+Ends = tuple[float, float]
 
 
 class Spread(NamedTuple):
@@ -29,19 +31,30 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(float(array.mean()), float(array.std()), len(array)) if len(array) else None
 
 
-def number(value: float, digits: int = 2, signed: bool = False) -> str:
-    """A number for print: a true minus sign, no "−0.00".
+def mean_of(value: Spread | None) -> float:
+    """The mean; NaN where there is none."""
+    return float("nan") if value is None else value.mean
 
-    Examples
-    --------
-    >>> from equable.reports.results import number
-    >>> number(-0.001), number(2.5, 1, signed=True), number(-2.31)
-    ('0.00', '+2.5', '−2.31')
-    """
+
+def mean_interval(intervals: list[Any]) -> Ends | None:
+    """The ends of intervals averaged; None without intervals or where one is None."""
+    if not intervals or any(interval is None for interval in intervals):
+        return None
+    low, high = np.mean(intervals, axis=0)
+    return float(low), float(high)
+
+
+def number(value: float, digits: int = 2, signed: bool = False) -> str:
+    """A number for print: a true minus sign, no "−0.00"."""
     text = f"{value:{'+' if signed else ''},.{digits}f}"
     if not any(digit in text for digit in "123456789"):
         text = text.lstrip("+-")
     return text.replace("-", "−")
+
+
+def number_list(values: Iterable[float], digits: int = 1) -> str:
+    """Numbers for print, separated by commas."""
+    return ", ".join(number(value, digits) for value in values)
 
 
 def percent(fraction: float) -> str:

@@ -15,11 +15,9 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score
 from equable.calibrators import Uncalibrated
 from equable.metrics.bootstrap import LEAST_REPLICATES
-from equable.reports.results.numbers import Spread, spread
+from equable.reports.results.numbers import Ends, Spread, mean_interval, mean_of, spread
 from equable.training.settings import NETWORK_TABLE
 
-ALL_ROWS = "All rows"
-SINGLE = 1
 #: The ways in which rows arrive, in the order of tables.
 ARRIVALS = ("pure", "mixed", "drift", "stream")
 #: Ablations in the paper's order, with their titles.
@@ -33,7 +31,6 @@ ABLATION_TITLES = {
 }
 Record = Mapping[str, Any]
 Arrival = tuple[str, int]  # how rows arrive, and the size of a batch
-Ends = tuple[float, float]
 
 
 class FileSource(NamedTuple):
@@ -84,7 +81,7 @@ class Results:
     def task_name(self, index: int) -> str:
         """The heading of one task; the index after the last task stands for all rows."""
         if index == self.n_tasks or not self.has_tasks:
-            return ALL_ROWS
+            return "All rows"
         return f"Task {self.task_ids[index] if self.task_ids else index + 1}"
 
     @property
@@ -187,8 +184,7 @@ class Results:
 
     def mean(self, method: str, name: str) -> float:
         """Mean over seeds of a value of the comparison; NaN where there is none."""
-        value = self.metric(method, name)
-        return float("nan") if value is None else value.mean
+        return mean_of(self.metric(method, name))
 
     def of_task(self, method: str, name: str, index: int) -> Spread | None:
         """A value of one task after the last, such as delta_ece; index `n_tasks` is all rows together."""
@@ -196,18 +192,19 @@ class Results:
 
     def task_means(self, method: str, name: str) -> list[float]:
         """Means over seeds of a value of each task after the last; NaN where there is none."""
-        found = [self.of_task(method, name, task) for task in range(self.n_tasks)]
-        return [float("nan") if value is None else value.mean for value in found]
+        return [mean_of(self.of_task(method, name, task)) for task in range(self.n_tasks)]
 
     def interval(self, method: str, name: str) -> Ends | None:
-        """The bootstrap interval of a metric, its ends averaged over seeds; None without bootstrap."""
-        return _average([score.comparison["intervals"].get(name) for score in self.at(method)])
+        """The bootstrap interval of a metric, its ends averaged over seeds; None with too few replicates."""
+        found = [score.comparison["intervals"].get(name) for score in self.at(method)]
+        return mean_interval(found) if self.has_bootstrap else None
 
     def task_interval(self, method: str, index: int) -> Ends | None:
         """The interval of the change in ECE of one task; index `n_tasks` is all rows together."""
         if index == self.n_tasks:
             return self.interval(method, "pooled_ece_change")
-        return _average([s.comparison["tasks"][index]["delta_ece_interval"] for s in self.at(method)])
+        found = [score.comparison["tasks"][index]["delta_ece_interval"] for score in self.at(method)]
+        return mean_interval(found) if self.has_bootstrap else None
 
     @property
     def n_bootstrap(self) -> int:
@@ -306,7 +303,7 @@ class Results:
     @property
     def distinct_arrivals(self) -> list[Arrival]:
         """The same with single rows, which are alike in every arrival, once."""
-        return [a for a in self.arrivals_measured if a[1] != SINGLE or a[0] == "pure"]
+        return [(kind, batch) for kind, batch in self.arrivals_measured if batch != 1 or kind == "pure"]
 
     @property
     def arriving_methods(self) -> list[str]:
@@ -325,7 +322,7 @@ class Results:
 
     def arrival_interval(self, method: str, arrival: Arrival, measure: str) -> Ends | None:
         """Its bootstrap interval, ends averaged over seeds; None without bootstrap."""
-        return _average([r["intervals"].get(measure) for r in self._arrivals_of(method, arrival)])
+        return mean_interval([r["intervals"].get(measure) for r in self._arrivals_of(method, arrival)])
 
     def _arrivals_of(self, method: str, arrival: Arrival) -> list[Record]:
         found = [r for r in self.arrivals if r["method"] == method and r["seed"] in self.seeds]
@@ -349,10 +346,3 @@ def _of_view(comparison: Record, name: str, index: int) -> float:
         return float(comparison[POOLED[name]])
     counts = [task["count"] for task in tasks]
     return float(np.average([task[name] for task in tasks], weights=counts))
-
-
-def _average(intervals: list[Any]) -> Ends | None:
-    if not intervals or any(interval is None for interval in intervals):
-        return None
-    low, high = np.mean(intervals, axis=0)
-    return float(low), float(high)

@@ -11,33 +11,18 @@ from typing import TYPE_CHECKING
 
 from equable.reports.results import Results, load_results
 from equable.reports.tables.ablations import ablation_table
-from equable.reports.tables.arrivals import all_arrivals_table, arrivals_table
+from equable.reports.tables.arrivals import arrivals_table
 from equable.reports.tables.batch_estimates import batch_estimates_table
 from equable.reports.tables.by_task import protocol_table, referral_table, steps_table, task_table
-from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.main import beside_paper_table, intervals_table, main_table
-from equable.reports.tables.render import csv_text, latex, markdown, rich_table
+from equable.reports.tables.render import rich_table
 from equable.reports.tables.runtime import runtime_table
-from equable.reports.tables.scores_csv import scores_csv
 from equable.reports.tables.table import Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-#: File extension → renderer.
-RENDERERS = {"md": markdown, "tex": latex, "csv": csv_text}
 MARK = "* is the best of the ranked methods."
-
-__all__ = [
-    "RENDERERS",
-    "Table",
-    "all_arrivals_table",
-    "build_tables",
-    "comparison_table",
-    "scores_csv",
-    "terminal_table",
-    "terminal_tables",
-]
 
 
 def build_tables(results: Results) -> list[Table]:

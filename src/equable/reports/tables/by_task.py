@@ -15,23 +15,18 @@ from equable.reports.tables.main import (
     method_table,
     seeds_note,
 )
-from equable.reports.tables.table import Cell, Column, Section, Table, cell, mark_best, percent, points
+from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, percent, points
 
 #: The columns of the table by task. A column without numbers is left out.
-TASK_METRICS: dict[str, Column] = {
-    column.key: column
-    for column in (
-        replace(METRICS["accuracy"], about="share of rows predicted right"),
-        replace(METRICS["nll"], about="negative log-likelihood"),
-        percent("ece", "ECE", ranked=True, about="expected calibration error"),
-        points("delta_ece", "Change", about="of the ECE, with its interval"),
-        percent("noise_floor", "Noise floor", about="ECE of these confidences if calibrated"),
-        percent("accepted", "Accepted", 1, about=f"largest share of rows with ≤ {TOLERATED} error"),
-        Column("temperature", "T", about="median over rows; in brackets 5 and 95 % where rows differ"),
-    )
-}
-#: What fits a terminal of 80 columns.
-NARROW = ("accuracy", "nll", "ece", "delta_ece", "noise_floor", "temperature")
+TASK_METRICS = (
+    replace(METRICS["accuracy"], about="share of rows predicted right"),
+    replace(METRICS["nll"], about="negative log-likelihood"),
+    percent("ece", "ECE", ranked=True, about="expected calibration error"),
+    points("delta_ece", "Change", about="of the ECE, with its interval"),
+    percent("noise_floor", "Noise floor", about="ECE of these confidences if calibrated"),
+    percent("accepted", "Accepted", 1, about=f"largest share of rows with ≤ {TOLERATED} error"),
+    Column("temperature", "T", about="median over rows; in brackets 5 and 95 % where rows differ"),
+)
 TASKS_NOTE = (
     "Change: of the ECE, with its 95 % interval. Accepted: the largest share of rows with at most "
     f"{TOLERATED} error among them, the threshold chosen in hindsight. T: median temperature of the rows."
@@ -43,7 +38,8 @@ NARROW_NOTE = (
 
 def task_table(results: Results, *, narrow: bool = False) -> Table:
     """Every ranked method and bound on each task and on all rows after the last task."""
-    shown = [c for key, c in TASK_METRICS.items() if not narrow or key in NARROW]
+    shown = [c for c in TASK_METRICS if not narrow or c.key != "accepted"]
+    unit = "" if narrow else " rows"
     bounds = [m for m in results.methods if results.method(m).bound]
     methods = (*results.ranked, *bounds)
     cells = {
@@ -53,18 +49,17 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
     }
     columns = tuple(c for c in shown if any(found[c.key].value is not None for found in cells.values()))
 
+    def row(method: str, view: int) -> Row:
+        return replace(method_row(results, method, [cells[method, view][c.key] for c in columns]), note="")
+
     def section(view: int) -> Section:
-        ranked, rest = (
-            tuple(
-                replace(method_row(results, m, tuple(cells[m, view][c.key] for c in columns)), note="")
-                for m in group
-            )
-            for group in (results.ranked, bounds)
-        )
-        (marked,) = mark_best(columns, [Section(_view_title(results, view, narrow), ranked, ranked=True)])
+        title = f"{results.task_name(view)} ({(*results.counts, sum(results.counts))[view]:,}{unit})"
+        ranked = tuple(row(m, view) for m in results.ranked)
+        (marked,) = mark_best(columns, [Section(title if results.has_tasks else "", ranked, ranked=True)])
+        rest = [row(m, view) for m in bounds]
         floor = results.floor(view) if view < results.n_tasks and not results.file else None
         if floor:
-            rest += (floor_row([cell(c, floor) if c.key == "ece" else Cell() for c in columns]),)
+            rest.append(floor_row([cell(c, floor) if c.key == "ece" else Cell() for c in columns]))
         return replace(marked, rows=(*marked.rows, *rest))
 
     name, title = ("tasks", "Every task and method") if results.has_tasks else ("main", "All rows")
@@ -72,13 +67,6 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
     notes += (bound_note(results, methods),) if any(map(results.seeds_at_bound, methods)) else ()
     sections = tuple(section(view) for view in results.views)
     return Table(name, results.title, title, "Method", columns, sections, notes)
-
-
-def _view_title(results: Results, view: int, narrow: bool) -> str:
-    if not results.has_tasks:
-        return ""
-    count = sum(results.counts) if view == results.n_tasks else results.counts[view]
-    return f"{results.task_name(view)} ({count:,}{'' if narrow else ' rows'})"
 
 
 def _task_cell(results: Results, method: str, view: int, column: Column, narrow: bool) -> Cell:
@@ -89,7 +77,7 @@ def _task_cell(results: Results, method: str, view: int, column: Column, narrow:
         floors = [s.facts.get("noise_floor") for s in results.at(method)]
         return cell(column, spread([floor and floor[view] for floor in floors]))
     if column.key == "temperature":
-        return _temperature(results, method, view, narrow)
+        return _temperature(results, method, view, column, narrow)
     if column.key == "delta_ece":
         if method == "uncalibrated":
             return Cell()
@@ -98,9 +86,8 @@ def _task_cell(results: Results, method: str, view: int, column: Column, narrow:
     return cell(column, results.of_task(method, column.key, view))
 
 
-def _temperature(results: Results, method: str, view: int, narrow: bool) -> Cell:
+def _temperature(results: Results, method: str, view: int, column: Column, narrow: bool) -> Cell:
     """Median temperature; in brackets the quantiles of a file's rows where they differ."""
-    column = TASK_METRICS["temperature"]
     (score, *_) = results.at(method)
     quantiles = score.facts.get("temperature_quantiles")
     if quantiles is None:
@@ -130,13 +117,9 @@ def steps_table(results: Results, metric: str = "average_ece") -> Table:
     return method_table(results, name, title, columns, cells, [seeds_note(results)])
 
 
+STEPS = "all seen test rows together, averaged over steps"
 PROTOCOL = (
-    percent(
-        "uniform",
-        "Pooled ECE, steps",
-        ranked=True,
-        about="all seen test rows together, averaged over steps",
-    ),
+    percent("uniform", "Pooled ECE, steps", ranked=True, about=STEPS),
     percent("quantile", "Equal-mass ECE, steps", ranked=True, about="the same with bins of equal mass"),
     percent("uniform_last", "Pooled ECE, last", ranked=True, about="after the last task"),
     percent("quantile_last", "Equal-mass ECE, last", ranked=True, about="after the last task"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from equable.reports.results import Results, run_names
+from equable.reports.results import Results
+from equable.reports.sentences import run_names
 from equable.reports.tables.main import METRICS, metric_cells
 from equable.reports.tables.table import Cell, Row, Section, Table, mark_best
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from equable.benchmark import main_metrics
 from equable.reports import paper
 from equable.reports.results import Results, spread
-from equable.reports.results.verdicts import average_verdict, harmed_tasks, interval_of
+from equable.reports.results.verdicts import average_verdict, harmed_tasks
 from equable.reports.tables.table import (
+    NOTHING,
     Cell,
     Column,
     Row,
@@ -198,7 +199,7 @@ def intervals_table(results: Results) -> Table | None:
     def cells(method: str) -> list[Cell]:
         shown = [cell(c, results.metric(method, c.key), results.interval(method, c.key)) for c in numbers]
         harmed = ", ".join(results.task_name(t).removeprefix("Task ") for t in harmed_tasks(results, method))
-        verdicts = [Cell(average_verdict(results, method)), Cell(harmed or "none")]
+        verdicts = [Cell(average_verdict(results, method) or NOTHING), Cell(harmed or "none")]
         found = [*shown, *verdicts][: len(columns)]
         return [shown[0], *[Cell()] * (len(columns) - 1)] if method == "uncalibrated" else found
 
@@ -207,7 +208,7 @@ def intervals_table(results: Results) -> Table | None:
         "rows would move a number, not other seeds.",
         "A task is harmed if its ECE rises beyond noise, all tasks considered at once.",
     ]
-    if interval_of(results, methods[-1], "average_ece") is None:
+    if results.interval(methods[-1], "average_ece") is None:
         notes.append("Without interval: what includes a task of too few rows, or of rows all alike.")
     return method_table(results, "intervals", "95 % intervals", columns, cells, notes, methods=results.ranked)
 

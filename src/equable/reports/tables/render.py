@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from equable.reports.tables.table import Cell, Row, Table
@@ -12,28 +13,24 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-_LATEX_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "%": r"\%",
-    "#": r"\#",
-    "_": r"\_",
-    "^": r"\^{}",
-    "~": r"\textasciitilde{}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "Δ": r"$\Delta$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "→": r"$\to$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "–": "--",
-    "…": r"\dots{}",
-}
+_LATEX_ESCAPES = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "^": r"\^{}",
+        "~": r"\textasciitilde{}",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "Δ": r"$\Delta$",
+        "≤": r"$\leq$",
+        "≥": r"$\geq$",
+        "→": r"$\to$",
+        "×": r"$\times$",
+        "·": r"$\cdot$",
+        "–": "--",
+        "…": r"\dots{}",
+    }
+    | {character: f"\\{character}" for character in "{}$&%#_"}
+)
 
 
 def markdown(table: Table) -> str:
@@ -43,16 +40,17 @@ def markdown(table: Table) -> str:
     for section in table.sections:
         if section.title:
             grid.append([f"*{_plain(section.title)}*", *[""] * width])
-        grid += [_markdown_row(row) for row in section.rows]
+        grid += [_texts(row, _plain, "**{}**") for row in section.rows]
     heading, *rows = ["| " + " | ".join(texts) + " |" for texts in grid]
     notes = [f"\n{_plain(note)}" for note in table.all_notes]
     ruled = "|" + ":---|" + "---:|" * width
     return "\n".join([f"### {_plain(table.full_title)}", "", heading, ruled, *rows, *notes]) + "\n"
 
 
-def _markdown_row(row: Row) -> list[str]:
-    cells = [f"**{_plain(c.text)}**" if c.best else _plain(c.text) for c in row.cells]
-    return [_plain(row.label), *cells]
+def _texts(row: Row, escape: Callable[[str], str], bold: str) -> list[str]:
+    """The label and the cells as text, the best in bold."""
+    cells = [bold.format(escape(c.text)) if c.best else escape(c.text) for c in row.cells]
+    return [escape(row.label), *cells]
 
 
 def _plain(text: str) -> str:
@@ -72,7 +70,8 @@ def latex(table: Table) -> str:
         body.append(r"\midrule")
         if section.title:
             body.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_tex(section.title)}}}}} \\")
-        body += [_latex_row(row) for row in section.rows]
+        rows = [_texts(row, _tex, r"\textbf{{{}}}") for row in section.rows]
+        body += [" & ".join(texts) + r" \\" for texts in rows]
     heading = " & ".join(_tex(text) for text in [table.stub, *(c.short for c in table.columns)])
     caption = " ".join([_tex(table.full_title) + ".", *(_tex(note) for note in table.all_notes)])
     lines = [
@@ -105,13 +104,8 @@ def _latex_groups(table: Table) -> list[str]:
     return [" & ".join(cells) + r" \\", " ".join(rules)]
 
 
-def _latex_row(row: Row) -> str:
-    cells = [rf"\textbf{{{_tex(c.text)}}}" if c.best else _tex(c.text) for c in row.cells]
-    return " & ".join([_tex(row.label), *cells]) + r" \\"
-
-
 def _tex(text: str) -> str:
-    return "".join(_LATEX_ESCAPES.get(character, character) for character in " ".join(text.split()))
+    return " ".join(text.split()).translate(_LATEX_ESCAPES)
 
 
 def csv_text(table: Table) -> str:
@@ -183,3 +177,7 @@ def rich_table(table: Table) -> RichTable:
             drawn.add_row(Text(row.label), *(_terminal_cell(Text, c) for c in row.cells))
     drawn.caption = Text("\n".join(table.notes))
     return drawn
+
+
+#: File extension → renderer.
+RENDERERS = {"md": markdown, "tex": latex, "csv": csv_text}

@@ -135,20 +135,18 @@ def mark_best(columns: Sequence[Column], sections: Sequence[Section]) -> tuple[S
     A column in which all cells print the same has no mark.
     """
     best: dict[int, str] = {}
+    ranked = [row for section in sections if section.ranked for row in section.rows]
     for index, column in enumerate(columns):
-        rows = [row for section in sections if section.ranked for row in section.rows]
-        values = [v for row in rows if (v := row.cells[index].value) is not None]
-        printed = {number(value, column.digits) for value in values}
+        values = [v for row in ranked if (v := row.cells[index].value) is not None]
+        printed = {number(value, column.digits): value for value in values}
         if column.best and len(printed) > 1:
-            extreme = min(values) if column.best == "low" else max(values)
-            best[index] = number(extreme, column.digits)
-    return tuple(_marked(section, columns, best) if section.ranked else section for section in sections)
+            extreme = min if column.best == "low" else max
+            best[index] = extreme(printed, key=printed.__getitem__)
 
+    def wins(index: int, one: Cell) -> bool:
+        return one.value is not None and best.get(index) == number(one.value, columns[index].digits)
 
-def _marked(section: Section, columns: Sequence[Column], best: dict[int, str]) -> Section:
-    def mark(index: int, one: Cell) -> Cell:
-        wins = one.value is not None and best.get(index) == number(one.value, columns[index].digits)
-        return replace(one, best=wins)
+    def marked(row: Row) -> Row:
+        return replace(row, cells=tuple(replace(c, best=wins(i, c)) for i, c in enumerate(row.cells)))
 
-    rows = (replace(r, cells=tuple(mark(i, c) for i, c in enumerate(r.cells))) for r in section.rows)
-    return replace(section, rows=tuple(rows))
+    return tuple(replace(s, rows=tuple(map(marked, s.rows))) if s.ranked else s for s in sections)
