@@ -1,30 +1,39 @@
-"""Confidence, reliability and referral of probabilities, of each task and of all rows."""
+"""Comparison, confidence, reliability and referral of probabilities, of each task and of all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
+from equable.benchmark.main_metrics import computed_metrics
 from equable.benchmark.score_record import ACCEPTED_ERROR
-from equable.metrics import RiskCoverage, expected_calibration_error, reliability_curve, risk_coverage
+from equable.metrics import (
+    RiskCoverage,
+    compare_tasks,
+    expected_calibration_error,
+    reliability_curve,
+    risk_coverage,
+)
 
 #: Referral curves are stored at these shares of accepted rows: fine enough to draw, small enough to keep.
 SHARES = np.linspace(0.01, 1.0, 100)
 
 
 def score_rows(
-    labels: IntArray, members: Sequence[IntArray], probabilities: FloatArray, n_bins: int
+    labels: IntArray, tasks: IntArray, before: FloatArray, after: FloatArray, **settings: Any
 ) -> dict[str, Any]:
-    """The fields of a `Score` that follow from probabilities alone; `members` are the rows of each task."""
-    everything = np.arange(len(labels))
-    views = [(labels[rows], probabilities[rows]) for rows in (*members, everything)]
+    """The fields of a `Score` that follow from the probabilities; `settings` are those of `compare_tasks`."""
+    comparison = compare_tasks(labels, tasks, before, after, **settings)
+    n_bins = comparison.n_bins
+    members = rows_by_task(tasks)
+    views = [(labels[rows], after[rows]) for rows in (*members, np.arange(len(labels)))]
     curves = [risk_coverage(*view) for view in views]
     return {
+        "comparison": {**comparison.to_dict(), **computed_metrics(labels, members, after)},
         "pooled": {
-            strategy: expected_calibration_error(labels, probabilities, n_bins=n_bins, strategy=strategy)
+            strategy: expected_calibration_error(labels, after, n_bins=n_bins, strategy=strategy)
             for strategy in ("uniform", "quantile")
         },
         "confidence": [float(found.max(axis=1).mean()) for _, found in views[:-1]],
@@ -32,6 +41,11 @@ def score_rows(
         "referral": [_thinned(curve) for curve in curves],
         "accepted": [_accepted(curve) for curve in curves],
     }
+
+
+def rows_by_task(tasks: IntArray) -> list[IntArray]:
+    """The rows of each task."""
+    return [np.flatnonzero(tasks == task) for task in np.unique(tasks)]
 
 
 def _reliability(labels: IntArray, probabilities: FloatArray, n_bins: int) -> dict[str, list[float | None]]:

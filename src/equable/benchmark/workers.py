@@ -12,16 +12,15 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from equable.benchmark.environment import THREAD_VARIABLES, cpu_count
 from equable.benchmark.lease import Lease, is_held
-from equable.benchmark.seed_job import TRIES, SeedJob, SeedState
-from equable.benchmark.seed_process import STOPPED
+from equable.benchmark.seed_process import STOPPED, TRIES, SeedJob, SeedState
 from equable.benchmark.settings import Config
 from equable.errors import ClusterError, LockedError
 
@@ -38,14 +37,14 @@ class Workers:
 
 
 def seed_jobs(
-    folder: Path, config: Config, lease: Lease, workers: Workers, n_seeds: int, progress: bool | None
+    configs: Mapping[Path, Config], lease: Lease, workers: Workers, progress: bool | None
 ) -> list[SeedJob]:
-    """A job for each seed of a run; `n_seeds` of all runs share the machine.
+    """A job for each seed of each run folder.
 
     The number of threads changes the last bits of a result. On a cluster a seed has the threads of its
     settings, or one.
     """
-    jobs = min(workers.jobs, n_seeds)
+    jobs = min(workers.jobs, sum(len(config.seeds) for config in configs.values()))
     alone = jobs == 1 and workers.dask is None
     share = None if alone else 1 if workers.dask else max(1, cpu_count() // jobs)
     return [
@@ -58,6 +57,7 @@ def seed_jobs(
             tries=workers.tries,
             progress=alone and progress is not False and sys.stderr.isatty(),
         )
+        for folder, config in configs.items()
         for seed in config.seeds
     ]
 
@@ -145,7 +145,7 @@ def watch_seed(job: SeedJob) -> SeedState:
 def _try(job: SeedJob) -> SeedState:
     for deaths in range(job.tries):
         if not is_held(Path(job.folder), job.lease):
-            return SeedState("stopped", deaths=deaths)
+            return SeedState("stopped")
         job.record(SeedState("running", deaths=deaths))
         state = _run_process(job)
         if state is not None:
@@ -157,25 +157,17 @@ def _try(job: SeedJob) -> SeedState:
 def _run_process(job: SeedJob) -> SeedState | None:
     """How one process ended; None if it died."""
     threads = {} if job.threads is None else dict.fromkeys(THREAD_VARIABLES, str(job.threads))
+    module = "equable.benchmark.seed_process"
     job.log.parent.mkdir(exist_ok=True)
-    with (
-        open(os.devnull if job.progress else job.log, "ab") as log,
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "equable.benchmark.seed_process", job.folder, f"seed-{job.seed}"],
-            stdin=subprocess.PIPE,
+    with open(os.devnull if job.progress else job.log, "ab") as log:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", module, job.folder, f"seed-{job.seed}", str(os.getpid())],
+            input=json.dumps(asdict(job)).encode(),
             stdout=subprocess.PIPE,
             stderr=None if job.progress else log,
             env={**os.environ, **threads},
             start_new_session=True,  # Ctrl-C is for the run, which then gives up its lease
-        ) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
-            process.stdin.flush()
-        answer = process.stdout.read()  # standard input stays open until the process has ended
-        code = process.wait()
-    if code == STOPPED:
+        )
+    if ended.returncode == STOPPED:
         return SeedState("stopped")
-    return SeedState(**json.loads(answer)) if answer.endswith(b"}") else None
+    return SeedState(**json.loads(ended.stdout)) if ended.stdout.endswith(b"}") else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from equable.arrays import refuse_probabilities
-from equable.benchmark.layers import parse_value
+from equable.benchmark.layers import parse_setting
 from equable.calibrators import CALIBRATORS, Calibrator
 from equable.decisions import CrossFit, cross_fit
 from equable.errors import ConfigError, FileFormatError, InputError
@@ -74,11 +74,8 @@ def make_calibrator(method: str, settings: Sequence[str] = ()) -> Calibrator:
         raise ConfigError(f"method must be one of {known}; got {method!r}")
     calibrator = CALIBRATORS[name]()
     for text in settings:
-        key, sign, value = (part.strip() for part in text.partition("="))
-        if not sign or not key:
-            raise ConfigError(f"--set must be key=value; got {text!r}")
-        parsed = parse_value(value, f"--set {key}")
-        calibrator.set_params(**{key: tuple(parsed) if isinstance(parsed, list) else parsed})
+        key, value = parse_setting(text)
+        calibrator.set_params(**{key: tuple(value) if isinstance(value, list) else value})
     return calibrator
 
 
