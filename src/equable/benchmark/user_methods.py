@@ -42,12 +42,11 @@ NAME_RULE = "1 to 40 lower case letters, digits and _, a letter first"
 
 def methods_of(config: Config) -> dict[str, Method]:
     """The table of methods of a run: `METHODS` and its user methods, whose files are not run yet."""
-    return METHODS | {name: _method(name, settings) for name, settings in config.methods.items()}
-
-
-def _method(name: str, settings: MethodSettings) -> Method:
-    make = partial(make_calibrator, settings, f"methods.{name}")
-    return Method(settings.label, settings.rows, make, fingerprint=_fingerprint(settings))
+    methods = dict(METHODS)
+    for name, own in config.methods.items():
+        make = partial(make_calibrator, own, f"methods.{name}")
+        methods[name] = Method(own.label, own.rows, make, fingerprint=_fingerprint(own))
+    return methods
 
 
 def _fingerprint(settings: MethodSettings) -> str:
