@@ -16,9 +16,8 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators import DATS, Calibrator
 from equable.decisions import CrossFit, PredictionSets, Referral
-from equable.deploy.fit_file import PathLike
 from equable.errors import EquableWarning, InputError
-from equable.files import write_npz
+from equable.files import PathLike, write_npz
 from equable.outputs import Outputs
 
 SCHEMA = 1
