@@ -11,8 +11,7 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.benchmark.methods import Method
-from equable.benchmark.score_record import Score
-from equable.benchmark.score_rows import rows_by_task, score_rows
+from equable.benchmark.score_record import Score, rows_by_task, score_rows
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, tasks_of
 from equable.calibrators import ARC, BatchMix, Calibrator, TaskMix

@@ -13,8 +13,7 @@ import numpy as np
 import equable
 from equable.arrays import FloatArray, IntArray
 from equable.benchmark.methods import METHODS, Method
-from equable.benchmark.score_record import Score
-from equable.benchmark.score_rows import rows_by_task, score_rows
+from equable.benchmark.score_record import Score, rows_by_task, score_rows
 from equable.calibrators import CALIBRATORS, Calibrator, Uncalibrated, load
 from equable.calibrators.newton import is_at_bound
 from equable.deploy.apply_file import Applied, Grouping, apply_calibrator, group_rows
