@@ -82,7 +82,7 @@ BENCHMARK_GROUPS = {
     "oracles lascal tcil task_outputs",
     "folder": "run_folder sealed_settings environment progress run_data lease",
     "scoring": "score_record score_method score batching ablate process_pool",
-    "running": "train workers seed_process dask_client run status",
+    "running": "train workers seed_process run status",
 }
 # what is heavy or dangerous → the only parts that may import it
 ONLY_IN: dict[str, tuple[str, ...]] = {

@@ -166,7 +166,7 @@ def run_on(folder, future, monkeypatch, check=lambda: None):
     def connected(address):
         yield SimpleNamespace(get_executor=lambda pure: Cluster(future)), check
 
-    monkeypatch.setattr("equable.benchmark.dask_client.connected", connected)
+    monkeypatch.setattr("equable.benchmark.workers.connected", connected)
     with hold([folder]) as lease:
         job = job_of(folder, 0, lease)
         if not future.done():
