@@ -63,7 +63,8 @@ def run_steps(
     with open_bar(what, len(steps), progress) as update:
         for _, result in run_local(work, steps, jobs=jobs):
             results.append(result)
-            update(len(results))
+            if update is not None:
+                update(len(results))
     return results
 
 

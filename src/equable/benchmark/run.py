@@ -153,8 +153,9 @@ def _file_bar(
     with open_bar("training and scoring", total, False if own else progress, count_files(jobs)) as update:
 
         def tick(done: int, failed: int) -> None:
-            text = f"{done + failed}/{len(jobs)} seeds" + (f", {failed} failed" if failed else "")
-            update(count_files(jobs), text if done + failed else "")
+            if update is not None:  # else the files are not counted
+                text = f"{done + failed}/{len(jobs)} seeds" + (f", {failed} failed" if failed else "")
+                update(count_files(jobs), text if done + failed else "")
 
         yield tick
 
