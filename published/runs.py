@@ -18,7 +18,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.process_pool import one_thread, run_local
 from equable.benchmark.run_folder import RunFolder, outputs_digest
 from equable.benchmark.score import score_step
-from equable.benchmark.score_method import prepare_test_rows, score_method
+from equable.benchmark.score_method import StepTestRows, score_method
 from equable.benchmark.task_outputs import Step, load_step
 from equable.calibrators import Calibrator
 from equable.errors import ConvergenceWarning, EvidenceWarning, ShiftWarning
@@ -136,9 +136,9 @@ def compute_step(build: Path, unit: tuple[str, int, int]) -> list[dict[str, Any]
     digest = outputs_digest(folder.task(seed, task))
     kept = KeptFit(**vars(METHODS["pts"]), path=folder.task(seed, task) / PTS)
     with one_thread():
-        rows = prepare_test_rows(loaded, seed, settings, digest)
+        rows = StepTestRows(loaded, seed, settings, digest)
         score_method(rows, "pts", kept).save(folder.score(seed, task, "pts"))
-    score_step(folder, (seed, task))  # all others
+    score_step(folder, folder.config(), (seed, task))  # all others
     with one_thread(), warnings.catch_warnings():
         for expected in (
             EvidenceWarning,

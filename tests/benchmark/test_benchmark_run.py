@@ -5,11 +5,10 @@ import os
 
 import pytest
 
-from equable.benchmark.environment import cpu_count
 from equable.benchmark.process_pool import run_local
 from equable.benchmark.run import count_files, run
 from equable.benchmark.run_folder import TASK_FILES, RunFolder
-from equable.benchmark.seed_job import SeedJob
+from equable.benchmark.seed_process import SeedJob
 from equable.errors import ConfigError, DataError, EquableError
 
 pytest.importorskip("torch")
@@ -116,12 +115,6 @@ def test_seeds_in_processes_give_the_same_as_one_by_one(tmp_path, tiny_config, f
     of_seed = {name for name in both if "seed-0" in name}
     assert {name: both[name] for name in of_seed} == {name: alone[name] for name in alone if "seed" in name}
     assert len([name for name in both if "seed-1" in name]) == len(of_seed)
-
-
-def test_processes_have_their_share_of_threads():
-    names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS"]
-    share = str(max(1, cpu_count() // 2))
-    assert dict(run_local(os.getenv, names, jobs=2)) == dict.fromkeys(names, share)
 
 
 def test_errors_come_back_from_processes():

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from equable.benchmark import dask_client
+from equable.benchmark import workers
 from equable.errors import ClusterError, MissingExtraError
 
 pytest.importorskip("distributed")
@@ -15,7 +15,7 @@ pytest.importorskip("distributed")
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(dask_client, "SECONDS_TO_CONNECT", 0.5)
+    monkeypatch.setattr(workers, "SECONDS_TO_CONNECT", 0.5)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def listener():
 
 
 def refusal(address, capfd):
-    with pytest.raises(ClusterError) as caught, dask_client.connected(address):
+    with pytest.raises(ClusterError) as caught, workers.connected(address):
         pass
     text = str(caught.value)
     del caught
@@ -78,7 +78,7 @@ def test_a_worker_is_no_scheduler(capfd, monkeypatch):
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingExtraError, match=r"equable\[dask\]"), dask_client.connected("tcp://x:1"):
+    with pytest.raises(MissingExtraError, match=r"equable\[dask\]"), workers.connected("tcp://x:1"):
         pass
 
 
@@ -99,9 +99,9 @@ def test_a_scheduler_without_workers_is_named_and_its_end_noticed(capfd, monkeyp
     async def answer(address):
         return None
 
-    monkeypatch.setattr(dask_client, "_require_answer", answer)
+    monkeypatch.setattr(workers, "_require_answer", answer)
     monkeypatch.setattr("distributed.Client", Client)
-    with dask_client.connected("tcp://planted:1") as (client, check):
+    with workers.connected("tcp://planted:1") as (client, check):
         check()
         assert "waiting for workers at tcp://planted:1" in capfd.readouterr().err
         client.status = "connecting"

@@ -12,7 +12,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.oracles import TaskTemperatures
 from equable.benchmark.run_folder import outputs_digest
 from equable.benchmark.score import score_run
-from equable.benchmark.score_method import forward_seconds, prepare_test_rows, score_method
+from equable.benchmark.score_method import StepTestRows, forward_seconds, score_method
 from equable.benchmark.score_record import Score
 from equable.benchmark.task_outputs import load_step
 from equable.errors import ConvergenceWarning, InputError
@@ -37,7 +37,7 @@ def step(finished_run):
 
 @pytest.fixture(scope="module")
 def rows(step, tiny_config):
-    return prepare_test_rows(step, 0, tiny_config.score, "digest")
+    return StepTestRows(step, 0, tiny_config.score, "digest")
 
 
 @pytest.mark.parametrize("name", METHODS)

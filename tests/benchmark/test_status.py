@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from equable.benchmark.lease import hold
 from equable.benchmark.run_folder import TASK_FILES
-from equable.benchmark.seed_job import SeedJob, SeedState, state_path
+from equable.benchmark.seed_process import SeedJob, SeedState, state_path
 from equable.benchmark.status import STATES, count_states, status
 from equable.cli import app
 

@@ -1,7 +1,6 @@
 """A calibrator in a file of the user's own takes part in everything, and harms nothing."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from equable.benchmark.batching import measure_arrivals
 from equable.benchmark.config import load_config, read_config
 from equable.benchmark.methods import METHODS
 from equable.benchmark.run_folder import start_run
-from equable.benchmark.score import score_run, score_with_methods
+from equable.benchmark.score import score_run
 from equable.benchmark.user_methods import (
     check_methods,
     make_calibrator,
@@ -106,7 +105,7 @@ def test_the_tables_of_the_page_are_settings(tmp_path):
 
 
 def test_it_is_scored_in_processes_and_ranked(tiny_run, file):
-    counts = score_with_methods(tiny_run, [f"mine={file}:Half"], jobs=2, progress=False)
+    counts = score_run(tiny_run, [f"mine={file}:Half"], jobs=2, progress=False)
     assert (counts.made, counts.kept, counts.failed) == (3, 3 * (len(METHODS) + 1), ())
     results = load_results(tiny_run.path)
     assert results.own == ("mine",)
@@ -116,7 +115,7 @@ def test_it_is_scored_in_processes_and_ranked(tiny_run, file):
 
 
 def test_a_changed_file_is_scored_again_alone(tiny_run, file):
-    score_with_methods(tiny_run, [f"mine={file}:Half"], progress=False)
+    score_run(tiny_run, [f"mine={file}:Half"], progress=False)
     first = tiny_run.config().methods["mine"].sha256
     write(file, fit="self.divisor = 3.0")  # at once, and of another length: both must be seen
     assert score_run(tiny_run, progress=False).made == 3
@@ -135,7 +134,7 @@ def test_other_settings_are_another_method_and_another_label_is_not(tiny_run, fi
 
 
 def test_a_file_that_is_gone(tiny_run, file):
-    score_with_methods(tiny_run, [f"mine={file}:Half"], progress=False)
+    score_run(tiny_run, [f"mine={file}:Half"], progress=False)
     file.unlink()
     assert score_run(tiny_run, progress=False).made == 0  # nothing to do, nothing to miss
     tiny_run.score(0, 1, "mine").unlink()
@@ -181,7 +180,7 @@ def test_nonsense_is_never_scored(tiny_run, file):
     kinds = [f"\nclass Odd{n}(Half):\n    {body}\n" for n, body in enumerate(NONSENSE)]
     file.write_text(file.read_text() + "".join(kinds))
     names = tuple(f"odd{n}" for n in range(len(NONSENSE)))
-    counts = score_with_methods(tiny_run, [f"{name}={file}:{name.title()}" for name in names], progress=False)
+    counts = score_run(tiny_run, [f"{name}={file}:{name.title()}" for name in names], progress=False)
     assert counts.dropped == names
     assert counts.made == 0
     for n, message in enumerate(NONSENSE.values()):
@@ -306,5 +305,3 @@ def test_names_of_the_command_line():
 def test_nothing_is_left_beside_the_file(file):
     make_calibrator(settings_of(file), "methods.mine")
     assert [path.name for path in file.parent.iterdir()] == ["mine.py"]
-    modules = [name for name in sys.modules if name.startswith("equable_own_")]
-    assert modules

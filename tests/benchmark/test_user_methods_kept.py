@@ -1,4 +1,4 @@
-"""A method of the user's own stays in a run's settings once it has a score, and not before."""
+"""A user method joins the settings of a run with ``run``, and with ``score`` once it has a score."""
 
 import re
 from pathlib import Path
@@ -81,18 +81,21 @@ def test_an_interrupted_score_keeps_what_has_a_score(tiny_run, file, monkeypatch
         raise KeyboardInterrupt
 
     before = tiny_run.config_path.read_text()
-    monkeypatch.setattr("equable.benchmark.score.score_run", stop)
+    monkeypatch.setattr("equable.benchmark.score.score_seeds", stop)
     assert call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={file}:Half").exit_code == 130
     assert tiny_run.config_path.read_text() == before
 
 
-def test_a_run_does_not_keep_it_either(tiny_run, tiny_config, file):
+def test_a_run_keeps_the_methods_it_was_given(tiny_run, tiny_config, file):
+    """One that fails is tried again by the same command, as everything else that failed."""
     write(file, fit=BROKEN)
-    before = tiny_run.config_path.read_text()
     given = tiny_config.with_methods(read_methods({"mine": {"calibrator": f"{file}:Half"}}, "here", None))
     result = run(given, tiny_run.path, progress=False)
     assert len(result.scores.failed) == 3
-    assert tiny_run.config_path.read_text() == before
+    write(file)
+    result = run(given, tiny_run.path, progress=False)
+    assert (result.scores.failed, result.scores.made) == ((), 3)
+    assert list(tiny_run.config().methods) == ["mine"]
 
 
 def test_failures_are_told_by_method():

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ import pytest
 
 from equable.benchmark import seed_process, workers
 from equable.benchmark.lease import FILE, hold
-from equable.benchmark.seed_job import SeedJob, SeedState
+from equable.benchmark.seed_process import SeedJob, SeedState
 from equable.benchmark.workers import Workers, run_seeds, seed_jobs, watch_seed
 from equable.errors import ClusterError, LockedError
 
@@ -27,11 +28,9 @@ if job["seed"] == 0:
 if job["seed"] == 1:
     sys.exit(0)  # without an answer
 if job["seed"] == 2:
-    from pathlib import Path
     from equable.benchmark import seed_process
     seed_process.DURATION = json.loads(job["settings"]).get("duration", 15)
-    seed_process._wait_until_stopped(Path(job["folder"]), job["lease"])
-    sys.exit(seed_process.STOPPED)
+    seed_process._end_when_stopped(seed_process.SeedJob(**job), os.getppid())
 error = "ValueError: planted" if job["seed"] == 3 else ""
 state = "failed" if error else "done"
 answer = {"state": state, "error": error, "made": 7, "kept": 1, "failed": ["x"], "deaths": 0}
@@ -136,7 +135,7 @@ def test_threads_and_bars(tmp_path, tiny_config, monkeypatch):
     with hold([tmp_path]) as lease:
 
         def first(config, workers, progress=None):
-            return seed_jobs(tmp_path, config, lease, workers, 2, progress)[0]
+            return seed_jobs({tmp_path: config}, lease, workers, progress)[0]
 
         assert first(fixed, Workers(2)).threads == 5
         assert first(free, Workers(2)).threads == 4
@@ -167,7 +166,7 @@ def run_on(folder, future, monkeypatch, check=lambda: None):
     def connected(address):
         yield SimpleNamespace(get_executor=lambda pure: Cluster(future)), check
 
-    monkeypatch.setattr("equable.benchmark.dask_client.connected", connected)
+    monkeypatch.setattr("equable.benchmark.workers.connected", connected)
     with hold([folder]) as lease:
         job = job_of(folder, 0, lease)
         if not future.done():
@@ -221,21 +220,28 @@ def test_the_process_of_a_seed(tiny_run, tiny_config, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_the_process_answers_while_its_input_is_open(tmp_path, tiny_config):
+def test_the_process_answers_its_parent(tmp_path, tiny_config):
     pytest.importorskip("torch")
     missing = tiny_config.data.model_copy(update={"source": str(tmp_path / "gone.npz")})
     config = tiny_config.model_copy(update={"data": missing})
-    process = workers.subprocess.Popen(
-        [sys.executable, "-m", "equable.benchmark.seed_process"],
-        stdin=workers.subprocess.PIPE,
-        stdout=workers.subprocess.PIPE,
-        stderr=workers.subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    with hold([tmp_path]) as lease, process:
+    command = [sys.executable, "-m", "equable.benchmark.seed_process", str(os.getpid())]
+    with hold([tmp_path]) as lease:
         job = asdict(SeedJob(str(tmp_path), 0, lease.token(tmp_path), config.model_dump_json()))
-        process.stdin.write(json.dumps(job).encode() + b"\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.read())
-        assert process.wait(60) == 0
+        ended = subprocess.run(
+            command,
+            input=json.dumps(job).encode(),
+            capture_output=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            timeout=60,
+        )
+    answer = json.loads(ended.stdout)
     assert (answer["state"], "gone.npz" in answer["error"]) == ("failed", True)
+
+
+def test_a_process_whose_parent_is_gone_ends(tmp_path):
+    code = "from equable.benchmark.seed_process import SeedJob, _end_when_stopped as end\n"
+    with hold([tmp_path]) as lease:
+        job = asdict(SeedJob(str(tmp_path), 0, lease.token(tmp_path), "{}"))
+        code += f"end(SeedJob(**{job!r}), parent=0)"  # no process has this number
+        ended = subprocess.run([sys.executable, "-c", code], timeout=60)
+    assert ended.returncode == seed_process.STOPPED

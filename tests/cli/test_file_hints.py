@@ -62,15 +62,12 @@ def test_unknown_arrays_are_refused_with_a_guess(tmp_path, names, hint):
 
 def test_swapped_files_are_seen(source, tmp_path):
     cal, rows = source / "dats.safetensors", source / "test.npz"
-    message = (
-        r"{} and {} seem to be swapped: the first is an npz file, the second a saved calibrator; give {}"
-    )
+    message = r"{} is an npz file and {} a saved calibrator: give them in the order {}"
     assert refused(
         call("apply", rows, cal, "-o", tmp_path / "p.npz"),
         message.format(rows, cal, "CAL.safetensors OUTPUTS.npz"),
     )
-    other = r"{} and {} seem to be swapped: the first is a saved calibrator, the second an npz file; give {}"
-    expected = other.format(cal, rows, "OUTPUTS.npz CAL.safetensors")
+    expected = message.format(rows, cal, "OUTPUTS.npz CAL.safetensors")
     assert refused(call("evaluate", cal, rows), expected)
     assert refused(call("evaluate", cal, source / "ts.safetensors", rows), expected)
 

@@ -34,13 +34,12 @@ from equable.metrics import compare_tasks
 from equable.scenarios.memories import draw_share
 
 Record = dict[str, Any]
-Setting = float | int | str
 
 COVERAGES = (0.4, 0.5, 0.6, 0.7, 0.8)
 INCLUSIONS = (20, 30, 40, 50)
 DRAWS = 5
 #: Setting of DATS → its values.
-CHOICES: dict[str, tuple[Setting, ...]] = {
+CHOICES: dict[str, tuple[Any, ...]] = {
     "coverage": COVERAGES,
     "weights": ("per_class", "shared"),
     "aggregate": ("mean", "literal"),
@@ -77,18 +76,15 @@ def ablate_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
 
 
 def _choices(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
-    """One setting changed at a time; equal calibrators are measured once."""
+    """One setting changed at a time."""
     before = step.uncalibrated
-    measured: dict[str, dict[str, float]] = {}
     for name, values in CHOICES.items():
-        methods = {value: _dats({name: value}) for value in values}
+        methods = {v: Method("DATS", "calibration_buffer", partial(DATS, **{name: v})) for v in values}
         if name != "coverage":
             methods["rc"] = METHODS["rc"]
         for value, method in methods.items():
-            key = repr(method.make())
-            if key not in measured:
-                measured[key] = _measure(step, before, method, n_bins)
-            yield {"ablation": name, "setting": value, "seed": seed, "draw": 0, **measured[key]}
+            measured = _measure(step, before, method, n_bins)
+            yield {"ablation": name, "setting": value, "seed": seed, "draw": 0, **measured}
 
 
 def _inclusions(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
@@ -114,10 +110,6 @@ def with_inclusion(step: Step, percent: float, seed: list[int]) -> Step:
         rows = np.flatnonzero(tasks == task)
         chosen.append(rows[draw_share(labels[rows], percent, seed=[*seed, task])])
     return replace(step, calibration_buffer=step.validation[np.concatenate(chosen)])
-
-
-def _dats(settings: dict[str, Any]) -> Method:
-    return Method("DATS", "calibration_buffer", partial(DATS, **settings))
 
 
 def _measure(step: Step, before: FloatArray, method: Method, n_bins: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ setting that is unknown or impossible is a `ConfigError` that names its origin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from equable.benchmark.user_methods import (
 from equable.errors import ConfigError, DataError
 
 MAX_SEEDS = 1000
-MAX_DIGITS = 100
 
 
 def load_config(
@@ -120,15 +120,17 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > MAX_DIGITS:
+        found = re.fullmatch(r"(\d{1,100})(?:-(\d{1,100}))?", part.strip())
+        if not found:
             raise ConfigError(f"--seeds must be like 0,1,2 or 0-9; got {text!r:.200}")
-        if dash and int(last) < int(first):
+        first = int(found[1])
+        last = int(found[2] or first)
+        if last < first:
             raise ConfigError(f"--seeds must be a range from low to high; got {part.strip()!r}")
         # counted before they are listed: a range that is too long must not fill the memory
-        if len(seeds) + int(last or first) - int(first) >= MAX_SEEDS:
+        if len(seeds) + last - first >= MAX_SEEDS:
             raise ConfigError(f"--seeds must be at most {MAX_SEEDS} seeds; got {text!r:.200}")
-        seeds += range(int(first), int(last or first) + 1)
+        seeds += range(first, last + 1)
     return seeds
 
 

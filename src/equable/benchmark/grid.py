@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from equable.benchmark.config import load_config, parse_seeds
 from equable.benchmark.config_errors import Location, validation_error
@@ -36,17 +36,13 @@ from equable.benchmark.layers import (
     set_layer,
     with_absolute_paths,
 )
-from equable.benchmark.settings import COUNT, SEED, Config, MethodSettings, flatten, unflatten
+from equable.benchmark.settings import COUNT, SEED, Config, MethodSettings, Section, flatten, unflatten
 from equable.benchmark.user_methods import absolute_path, read_methods
 from equable.errors import ConfigError
 from equable.training.settings import NETWORK_TABLE, NetworkName
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class GridDataset(_Part):
+class GridDataset(Section):
     """A preset or a settings file, and data in place of its own."""
 
     preset: Annotated[str, Field(min_length=1)]
@@ -58,7 +54,7 @@ class GridDataset(_Part):
         return Path(self.data or self.preset).stem
 
 
-class GridBackbone(_Part):
+class GridBackbone(Section):
     """A network; without `nf` or `hidden` its size is that of the dataset's settings."""
 
     name: NetworkName
@@ -72,7 +68,7 @@ class GridBackbone(_Part):
         return "-".join([self.name, *(f"{key}{value}" for key, value in sizes.items() if value is not None)])
 
 
-class GridSettings(_Part):
+class GridSettings(Section):
     """The table ``[grid]``. Without backbones every dataset has the network of its settings."""
 
     datasets: Annotated[list[GridDataset], Field(min_length=1)]

@@ -17,21 +17,8 @@ from equable.benchmark.user_methods import absolute_path, read_methods
 from equable.errors import ConfigError
 from equable.training.settings import TrainingSettings
 
-PRESETS = (
-    "digits",
-    "clinc150",
-    "cifar10",
-    "cifar100",
-    "tinyimagenet",
-    "bloodcell",
-    "skinlesions",
-    "cifar10-reduced",
-    "cifar100-reduced",
-    "tinyimagenet-reduced",
-    "bloodcell-rebuilt",
-    "skinlesions-rebuilt",
-    "skinlesions64-rebuilt",
-)
+FOLDER = files("equable.benchmark") / "presets"
+PRESETS = sorted(file.name.removesuffix(".toml") for file in FOLDER.iterdir() if file.name != "default.toml")
 #: TOML requires digits on both sides of a point.
 HALF_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
 
@@ -47,7 +34,7 @@ class Layer:
 
 def read_preset(name: str) -> str:
     """The text of a preset of the package."""
-    return (files("equable.benchmark") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def parse_toml(text: str, origin: str) -> dict[str, Any]:
@@ -63,10 +50,10 @@ def parse_value(text: str, origin: str) -> Any:
     try:
         values = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError) as error:
-        if HALF_NUMBER.fullmatch(text.strip()):
+        if HALF_NUMBER.fullmatch(text):
             return float(text)
-        if text.strip() and not set(text) & set("\"'[]{}=\n"):
-            return text.strip()
+        if text and not set(text) & set("\"'[]{}=\n"):
+            return text
         raise ConfigError(f"{origin} must be a TOML value; got {text!r}: {error}") from error
     if set(values) != {"value"}:
         raise ConfigError(f"{origin} must be one TOML value; got {text!r}")
@@ -107,13 +94,17 @@ def file_layer(path: Path, origin: str) -> Layer:
     return Layer(origin, flatten(tables), methods)
 
 
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Key and value of a ``--set key=value``."""
+    key, sign, value = (part.strip() for part in text.partition("="))
+    if not sign or not key:
+        raise ConfigError(f"--set must be key=value; got {text!r}")
+    return key, parse_value(value, f"--set {key}")
+
+
 def set_layer(text: str) -> Layer:
     """The setting of a ``--set key=value``."""
-    key, sign, value = text.partition("=")
-    if not sign or not key.strip():
-        raise ConfigError(f"--set must be key=value; got {text!r}")
-    parsed = parse_value(value, f"--set {key.strip()}")
-    return with_absolute_paths(Layer("--set", {key.strip(): parsed}), Path.cwd())
+    return with_absolute_paths(Layer("--set", dict([parse_setting(text)])), Path.cwd())
 
 
 def with_absolute_paths(layer: Layer, start: Path) -> Layer:

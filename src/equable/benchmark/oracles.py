@@ -8,34 +8,28 @@ import numpy as np
 
 from equable.arrays import FloatArray, as_integers
 from equable.calibrators.base import CalibrationSet, Calibrator
-from equable.calibrators.losses import LOSSES, Loss
-from equable.calibrators.newton import SOLVERS
-from equable.calibrators.validation import require_choice
+from equable.calibrators.newton import brier_temperature
 from equable.errors import InputError
 from equable.outputs import Outputs
 
 
 class TaskTemperatures(Calibrator):
-    """A temperature for each task from that task's own rows; a test row needs its task, given as its group.
+    """A temperature for each task from that task's own rows, by the Brier score.
+
+    A test row needs its task, given as its group.
 
     Examples
     --------
     >>> import numpy as np
     >>> from equable.benchmark.oracles import TaskTemperatures
     >>> logits = np.log([[0.8, 0.2]] * 10) * np.repeat([3.0, 1.0], 5)[:, None]
-    >>> cal = TaskTemperatures(loss="nll").fit(logits, [0, 0, 0, 0, 1] * 2, tasks=np.repeat([0, 1], 5))
+    >>> cal = TaskTemperatures().fit(logits, [0, 0, 0, 0, 1] * 2, tasks=np.repeat([0, 1], 5))
     >>> cal.temperatures_.round(6).tolist()
     [3.0, 1.0]
     """
 
     FITTED: ClassVar = {"temperatures_": ("T",)}
     needs_tasks: ClassVar[bool] = True
-
-    def __init__(self, loss: Loss = "brier") -> None:
-        self.loss = loss
-
-    def _check_settings(self) -> None:
-        require_choice("loss", self.loss, LOSSES)
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         assert rows.tasks is not None
@@ -44,7 +38,7 @@ class TaskTemperatures(Calibrator):
             mine = rows.tasks == task
             if not mine.any():
                 raise InputError(f"every task needs rows; task {task + 1} has none")
-            solution = SOLVERS[self.loss](rows.logits[mine], rows.labels[mine], rows.weights[mine])
+            solution = brier_temperature(rows.logits[mine], rows.labels[mine], rows.weights[mine])
             temperatures.append(solution.temperature)
         return {"temperatures_": np.array(temperatures)}
 

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
 from multiprocessing import active_children, get_context, parent_process
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from equable.benchmark.environment import THREAD_VARIABLES, cpu_count
+from threadpoolctl import threadpool_limits
+
 from equable.benchmark.progress import open_bar
 from equable.errors import EquableError
 
@@ -20,12 +20,9 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 
-def one_thread() -> AbstractContextManager[object]:
-    """Limit BLAS to one thread: with small matrices several threads are slower than one."""
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[object] = threadpool_limits(1)
-    return limits
+def one_thread() -> Any:
+    """A context with one thread of BLAS: with small matrices several threads are slower than one."""
+    return threadpool_limits(1)
 
 
 def run_local(
@@ -40,9 +37,8 @@ def run_local(
         for unit in units:
             yield unit, work(unit)
         return
-    threads = max(1, cpu_count() // jobs)
     # Spawned, not forked: a fork copies locks that threads of torch and BLAS hold.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads,)) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker) as pool:
         futures = {pool.submit(work, unit): unit for unit in units}
         try:
             for future in as_completed(futures):
@@ -68,13 +64,11 @@ def run_steps(
         for _, result in run_local(work, steps, jobs=jobs):
             results.append(result)
             if update is not None:
-                update(len(results), what)
+                update(len(results))
     return results
 
 
-def _start_worker(threads: int) -> None:
-    for name in THREAD_VARIABLES:  # before numpy is imported
-        os.environ[name] = str(threads)
+def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 #: Seconds over which speed is averaged: files come in bursts, so nearly a whole run.
 SPEED_PERIOD = 24 * 3600.0
-#: ``update(completed, text)`` sets the steps done and, if it is not empty, the text before the bar.
-Update = Callable[[int, str], None]
+#: ``update(completed)`` sets the steps done, ``update(completed, text)`` the text before the bar, too.
+Update = Callable[..., None]
 
 
 @contextmanager
@@ -27,4 +27,4 @@ def open_bar(what: str, total: int, show: bool | None = None, completed: int = 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), speed_estimate_period=SPEED_PERIOD) as bar:
         task = bar.add_task(what, total=total, completed=completed)
-        yield lambda completed, text: bar.update(task, completed=completed, description=text or what)
+        yield lambda completed, text="": bar.update(task, completed=completed, description=text or what)

@@ -12,12 +12,11 @@ from equable.benchmark.lease import hold
 from equable.benchmark.methods import METHODS
 from equable.benchmark.progress import open_bar
 from equable.benchmark.run_data import check_data, describe_data
-from equable.benchmark.run_folder import RunFolder, require_grid, start_grid, start_run, stored_methods
-from equable.benchmark.score import ScoreCount, drop_unscored
-from equable.benchmark.seed_job import SeedJob
+from equable.benchmark.run_folder import RunFolder, require_grid, start_grid, start_run
+from equable.benchmark.score import ScoreCount
+from equable.benchmark.seed_process import SeedJob
 from equable.benchmark.settings import Config
 from equable.benchmark.train import require_training
-from equable.benchmark.user_methods import failures_by_method
 from equable.benchmark.workers import Workers, run_seeds, seed_jobs
 from equable.errors import ConfigError, DataError
 
@@ -114,26 +113,18 @@ def _run_all(
     started: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Run all seeds of all runs, and report them."""
+    configs = {path: config for path, (config, _) in checked.items()}
     with hold(list(dict.fromkeys([out, *checked]))) as lease:
-        methods_before = {path: stored_methods(path) for path in checked}
         folders = [start_run(path, config, data) for path, (config, data) in checked.items()]
         started()
-        configs = {path: config for path, (config, _) in checked.items()}
-        n_seeds = sum(len(config.seeds) for config in configs.values())
-        jobs = {path: seed_jobs(path, configs[path], lease, workers, n_seeds, progress) for path in configs}
-        flat = [job for own in jobs.values() for job in own]
-        n_files = sum(map(_count_expected, configs.values()))
-        with _file_bar(flat, n_files, progress) as tick:
-            states = dict(zip(flat, run_seeds(flat, lease, workers, tick), strict=True))
-        dropped: tuple[str, ...] = ()
-        for folder in folders:
-            failing = failures_by_method(text for job in jobs[folder.path] for text in states[job].failed)
-            dropped += drop_unscored(folder, failing, methods_before[folder.path])
+        jobs = seed_jobs(configs, lease, workers, progress)
+        with _file_bar(jobs, sum(map(_count_expected, configs.values())), progress) as tick:
+            states = dict(zip(jobs, run_seeds(jobs, lease, workers, tick), strict=True))
         page = _write_reports(out, list(filter(has_scores, checked)), report)
     counts = [ScoreCount(one.made, one.kept, tuple(one.failed)) for one in states.values()]
     return RunResult(
         RunFolder(out),
-        scores=sum(counts, ScoreCount(0, 0, dropped=dropped)),
+        scores=sum(counts, ScoreCount(0, 0)),
         report=page,
         runs=tuple(folders),
         failed=tuple(
@@ -162,7 +153,7 @@ def _file_bar(
     with open_bar("training and scoring", total, False if own else progress, count_files(jobs)) as update:
 
         def tick(done: int, failed: int) -> None:
-            if update is not None:
+            if update is not None:  # else the files are not counted
                 text = f"{done + failed}/{len(jobs)} seeds" + (f", {failed} failed" if failed else "")
                 update(count_files(jobs), text if done + failed else "")
 

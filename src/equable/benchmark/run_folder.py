@@ -14,11 +14,9 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
 from equable.benchmark.grid import Grid
 from equable.benchmark.lease import FILE as LEASE_FILE
@@ -30,7 +28,7 @@ from equable.benchmark.sealed_settings import (
     seal_settings,
     sealed_settings,
 )
-from equable.benchmark.settings import Config, MethodSettings, flatten
+from equable.benchmark.settings import Config, flatten
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_json, read_sealed, sha256_of, write_json, write_text
 
@@ -41,31 +39,15 @@ OUTPUT_FILES = ("validation.npz", "test.npz", "perturbed.npz")
 TASK_FILES = ("model.safetensors", "memory.npz", *OUTPUT_FILES, "done.json")
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """A folder that holds a run; make it with `start_run` or `open_run`."""
 
-    path: Path
-
-    @property
-    def config_path(self) -> Path:
-        """The resolved settings."""
-        return self.path / "config.toml"
-
-    @property
-    def scores(self) -> Path:
-        """The folder of score records."""
-        return self.path / "scores"
-
-    @property
-    def ablations(self) -> Path:
-        """The folder of ablation records."""
-        return self.path / "ablations"
-
-    @property
-    def arrivals(self) -> Path:
-        """The folder of the records of `equable.benchmark.batching`."""
-        return self.path / "arrivals"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_path = path / "config.toml"
+        self.scores = path / "scores"
+        self.ablations = path / "ablations"
+        self.arrivals = path / "arrivals"
 
     def seed(self, seed: int) -> Path:
         """The folder of one seed."""
@@ -81,9 +63,7 @@ class RunFolder:
 
     def config(self) -> Config:
         """The settings the run was started with; edited ones are a `ConfigError`."""
-        config = read_config(self.config_path)
-        require_unedited(self.path)
-        return config
+        return require_unedited(self.path)
 
     def write_config(self, config: Config) -> None:
         """Write ``config.toml``."""
@@ -136,15 +116,6 @@ def _intact_config(folder: RunFolder) -> Config | None:
     return open_run(folder.path).config() if stated >= set(sealed_settings(folder.path)) else None
 
 
-def stored_methods(path: Path) -> dict[str, MethodSettings]:
-    """User methods of a run; none for a new run or damaged settings."""
-    folder = RunFolder(path)
-    try:
-        return folder.config().methods if folder.config_path.is_file() else {}
-    except ConfigError:
-        return {}
-
-
 def require_empty(path: Path, kind: str, but: Iterable[str] = ()) -> None:
     """Refuse a folder that holds anything besides the lease and these names."""
     if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - {LEASE_FILE, *but}):
@@ -183,18 +154,14 @@ def outputs_digest(folder: Path) -> str:
     known = read_sealed(folder / "done.json").get("files", {})
     digest = hashlib.sha256()
     for name in OUTPUT_FILES:
-        found = file_digest(folder / name)
+        path = folder / name
+        if not path.is_file():
+            raise FileFormatError(f"{path} must be there; it is missing. `equable run` makes it again")
+        found = sha256_of(path)
         if known.get(name, found) != found:
-            raise FileFormatError(f"{folder / name} must be as training wrote it; its SHA-256 differs")
+            raise FileFormatError(f"{path} must be as training wrote it; its SHA-256 differs")
         digest.update(found.encode())
     return digest.hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file; a missing one is a `FileFormatError`."""
-    if not path.is_file():
-        raise FileFormatError(f"{path} must be there; it is missing. `equable run` makes it again")
-    return sha256_of(path)
 
 
 def stored_record(path: Path) -> dict[str, Any]:
@@ -231,9 +198,8 @@ def require_grid(out: Path, grid: Grid) -> None:
 
 
 def start_grid(out: Path, grid: Grid) -> None:
-    """Write ``grid.toml``, unless it holds the same text already."""
-    if not (out / GRID_FILE).exists() or (out / GRID_FILE).read_text(encoding="utf-8") != grid.text:
-        write_text(out / GRID_FILE, grid.text)
+    """Write ``grid.toml``."""
+    write_text(out / GRID_FILE, grid.text)
 
 
 def run_folders(path: Path) -> list[Path]:

@@ -12,7 +12,7 @@ confidences of the temperature per task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,9 @@ from equable.benchmark.config import read_method_options
 from equable.benchmark.methods import METHODS
 from equable.benchmark.process_pool import one_thread, run_steps
 from equable.benchmark.run_folder import RunFolder, outputs_digest, require_seeds, stored_record
-from equable.benchmark.score_method import StepTestRows, calibrate_test_rows, prepare_test_rows, score_method
+from equable.benchmark.score_method import StepTestRows, calibrate_test_rows, score_method
 from equable.benchmark.score_record import Score
-from equable.benchmark.settings import Config, MethodSettings, ScoreSettings
+from equable.benchmark.settings import Config, ScoreSettings
 from equable.benchmark.task_outputs import load_step
 from equable.benchmark.user_methods import check_methods, method_errors, methods_of, with_current_digests
 from equable.errors import FileFormatError, MethodError
@@ -44,7 +44,7 @@ class ScoreCount:
     made: int
     kept: int
     failed: tuple[str, ...] = ()
-    #: New user methods without any score; they were removed from the run.
+    #: User methods that were to be added, and have no score.
     dropped: tuple[str, ...] = ()
 
     def __add__(self, other: ScoreCount) -> ScoreCount:
@@ -52,64 +52,42 @@ class ScoreCount:
 
 
 def score_run(
-    folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
+    folder: RunFolder, methods: Sequence[str] = (), *, jobs: int = 1, progress: bool | None = None
 ) -> ScoreCount:
-    """Score all finished tasks of these seeds (default: all of the run), in `jobs` processes.
+    """Score all finished tasks of a run, in `jobs` processes.
 
-    A user method that fails does not stop the others: the count holds its errors.
+    User `methods`, ``[NAME=]FILE.py:CLASS``, are added to the run if they have a score at the end, also
+    after Ctrl-C.
     """
-    _record_digests(folder)
-    steps = [(seed, task) for seed in require_seeds(folder, seeds) for task in folder.finished_tasks(seed)]
-    # Later steps take longer; started first, they do not delay the end.
-    steps.sort(key=lambda step: -step[1])
-    made = run_steps(partial(score_step, folder), steps, "scoring", jobs=jobs, progress=progress)
-    return sum(made, ScoreCount(0, 0))
-
-
-def score_with_methods(
-    folder: RunFolder, words: Sequence[str], *, jobs: int = 1, progress: bool | None = None
-) -> ScoreCount:
-    """`score_run` with user methods, ``[NAME=]FILE.py:CLASS``, added to the run.
-
-    A method without any score is removed again, also after Ctrl-C.
-    """
-    given = read_method_options(words)
+    given = read_method_options(methods)
     before = folder.config()
     config = before.with_methods(given)
-    origins = {name: "--method" if name in given else str(folder.config_path) for name in config.methods}
-    check_methods(config.methods, origins)
-    folder.write_config(config)
+    if given:
+        origins = {name: "--method" if name in given else str(folder.config_path) for name in config.methods}
+        check_methods(config.methods, origins)
+    config = config.with_methods(with_current_digests(config.methods))
     try:
-        count = score_run(folder, jobs=jobs, progress=progress)
+        count = score_seeds(folder, config, require_seeds(folder, None), jobs=jobs, progress=progress)
     finally:
-        dropped = drop_unscored(folder, given, before.methods)
+        dropped = tuple(name for name in given if not _has_score(folder, config, name))
+        kept = {name: own for name, own in config.methods.items() if name not in dropped}
+        if before.with_methods(kept) != before:
+            folder.write_config(before.with_methods(kept))
     return replace(count, dropped=dropped)
 
 
-def drop_unscored(
-    folder: RunFolder, names: Iterable[str], before: Mapping[str, MethodSettings]
-) -> tuple[str, ...]:
-    """Remove these methods from ``config.toml`` unless they have a score or were there `before`.
+def score_seeds(
+    folder: RunFolder, config: Config, seeds: Iterable[int], *, jobs: int = 1, progress: bool | None = None
+) -> ScoreCount:
+    """Score all finished tasks of these seeds with the methods of `config`.
 
-    A method that had the same name before is restored. Returns the names that were removed.
+    A user method that fails does not stop the others: the count holds its errors.
     """
-    config = folder.config()
-    lost = tuple(
-        name
-        for name in names
-        if name in config.methods and not _same(config.methods[name], before.get(name))
-        if not _has_score(folder, config, name)
-    )
-    if lost:
-        kept = {name: s for name, s in config.methods.items() if name not in lost}
-        kept |= {name: before[name] for name in lost if name in before}
-        folder.write_config(config.model_copy(update={"methods": kept}))
-    return lost
-
-
-def _same(settings: MethodSettings, other: MethodSettings | None) -> bool:
-    """Whether both are the same method, apart from the version of its file."""
-    return other is not None and settings.model_copy(update={"sha256": other.sha256}) == other
+    steps = [(seed, task) for seed in seeds for task in folder.finished_tasks(seed)]
+    # Later steps take longer; started first, they do not delay the end.
+    steps.sort(key=lambda step: -step[1])
+    made = run_steps(partial(score_step, folder, config), steps, "scoring", jobs=jobs, progress=progress)
+    return sum(made, ScoreCount(0, 0))
 
 
 def _has_score(folder: RunFolder, config: Config, name: str) -> bool:
@@ -118,19 +96,10 @@ def _has_score(folder: RunFolder, config: Config, name: str) -> bool:
     return any(score.facts.get("code") == code for path in paths if (score := _stored(path)))
 
 
-def _record_digests(folder: RunFolder) -> None:
-    """Update the digests of the files of user methods in ``config.toml``."""
-    config = folder.config()
-    now = config.with_methods(with_current_digests(config.methods))
-    if now != config:
-        folder.write_config(now)
-
-
-def score_step(folder: RunFolder, step: tuple[int, int]) -> ScoreCount:
+def score_step(folder: RunFolder, config: Config, step: tuple[int, int]) -> ScoreCount:
     """Make the records of one (seed, task) that are missing, damaged or of other outputs or settings."""
     seed, task = step
     digest = outputs_digest(folder.task(seed, task))
-    config = folder.config()
     methods = methods_of(config)
     missing = [
         name
@@ -138,12 +107,14 @@ def score_step(folder: RunFolder, step: tuple[int, int]) -> ScoreCount:
         if not _is_current(folder.score(seed, task, name), digest, method.fingerprint, config.score)
     ]
     floor_path = folder.score(seed, task, NOISE_FLOOR)
-    floor_missing = not _is_current_floor(floor_path, digest, config.score.n_bins)
+    floor = stored_record(floor_path)
+    made_of = tuple(floor.get(key) for key in ("schema", "outputs", "n_bins"))
+    floor_missing = made_of != (SCHEMA, digest, config.score.n_bins)
     wanted = len(missing) + floor_missing
     kept = len(methods) + 1 - wanted
     if not wanted:
         return ScoreCount(0, kept)
-    rows = prepare_test_rows(load_step(folder.task(seed, task)), seed, config.score, digest)
+    rows = StepTestRows(load_step(folder.task(seed, task)), seed, config.score, digest)
     failed = []
     with one_thread():
         for name in missing:
@@ -188,9 +159,3 @@ def _stored(path: Path) -> Score | None:
         return Score.load(path) if path.is_file() else None
     except (FileFormatError, TypeError):
         return None
-
-
-def _is_current_floor(path: Path, digest: str, n_bins: int) -> bool:
-    record = stored_record(path)
-    found = tuple(record.get(key) for key in ("schema", "outputs", "n_bins"))
-    return found == (SCHEMA, digest, n_bins)

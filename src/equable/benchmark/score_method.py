@@ -4,50 +4,38 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray
-from equable.benchmark.main_metrics import computed_metrics
+from equable.arrays import FloatArray
 from equable.benchmark.methods import Method
-from equable.benchmark.score_record import Score
-from equable.benchmark.score_rows import score_rows
+from equable.benchmark.score_record import Score, rows_by_task, score_rows
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, tasks_of
-from equable.calibrators import ARC, BatchFacts, BatchMix, Calibrator, TaskMix
+from equable.calibrators import ARC, BatchMix, Calibrator, TaskMix
 from equable.calibrators.newton import is_at_bound
 from equable.errors import InputError, UnsupportedError
-from equable.metrics import TaskComparison, compare_tasks
 
 LEARNT_TEMPERATURES = ("temperature_", "base_temperature_", "class_temperatures_", "temperatures_")
 EARLIER = ("buffer_earlier", "buffer_current")
 CURRENT = ("buffer_current", "current_rest")
 
 
-@dataclass(frozen=True, eq=False)
 class StepTestRows:
     """The test rows of a step, and the uncalibrated probabilities that every method is compared with."""
 
-    step: Step
-    seed: int
-    settings: ScoreSettings
-    outputs: str  # SHA-256 of the step's files
-    labels: IntArray
-    tasks: IntArray
-    members: tuple[IntArray, ...]  # test rows of each task
-    before: FloatArray
-
-
-def prepare_test_rows(step: Step, seed: int, settings: ScoreSettings, outputs: str) -> StepTestRows:
-    """Compute what all methods of a step share."""
-    test = step.test
-    tasks = tasks_of(test)
-    assert test.labels is not None
-    members = tuple(np.flatnonzero(tasks == task) for task in range(step.task + 1))
-    return StepTestRows(step, seed, settings, outputs, test.labels, tasks, members, step.uncalibrated)
+    def __init__(self, step: Step, seed: int, settings: ScoreSettings, outputs: str) -> None:
+        assert step.test.labels is not None
+        self.step = step
+        self.seed = seed
+        self.settings = settings
+        self.outputs = outputs  # SHA-256 of the step's files
+        self.labels = step.test.labels
+        self.tasks = tasks_of(step.test)
+        self.members = rows_by_task(self.tasks)
+        self.before = step.uncalibrated
 
 
 def score_method(test: StepTestRows, name: str, method: Method) -> Score:
@@ -56,7 +44,10 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     start = time.perf_counter()
     after = calibrate_test_rows(calibrator, test)
     apply_seconds = time.perf_counter() - start
-    comparison = _compare(test, name, after, getattr(calibrator, "keeps_prediction", True))
+    settings = {**test.settings.model_dump(), "random_state": [test.seed, test.step.task]}
+    fields = score_rows(test.labels, test.tasks, test.before, after, **settings)
+    if getattr(calibrator, "keeps_prediction", True):
+        _require_same_accuracy(name, fields["comparison"]["tasks"])
     by_task = _temperatures(calibrator, test)
     facts = {
         **learnt_numbers(calibrator),
@@ -70,8 +61,7 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
         seed=test.seed,
         task=test.step.task,
         method=name,
-        comparison={**comparison.to_dict(), **computed_metrics(test.labels, test.members, after)},
-        **score_rows(test.labels, test.members, after, test.settings.n_bins),
+        **fields,
         temperatures=by_task,
         seconds={
             "forward": forward_seconds(method, calibrator, test.step.facts),
@@ -99,23 +89,13 @@ def _fit(method: Method, test: StepTestRows) -> tuple[Calibrator, float, list[st
     return calibrator, seconds, sorted({str(warning.message) for warning in caught})
 
 
-def _compare(test: StepTestRows, name: str, after: FloatArray, keeps_prediction: bool) -> TaskComparison:
-    comparison = compare_tasks(
-        test.labels,
-        test.tasks,
-        test.before,
-        after,
-        n_bins=test.settings.n_bins,
-        n_bootstrap=test.settings.n_bootstrap,
-        random_state=[test.seed, test.step.task],
-    )
-    for task in comparison.tasks:
-        if keeps_prediction and task.accuracy != task.accuracy_before:
+def _require_same_accuracy(name: str, tasks: Sequence[Mapping[str, Any]]) -> None:
+    for task in tasks:
+        if task["accuracy"] != task["accuracy_before"]:
             raise InputError(
-                f"method {name!r} must leave accuracy as it is; "
-                f"on task {task.task + 1} it went from {task.accuracy_before:.4f} to {task.accuracy:.4f}"
+                f"method {name!r} must leave accuracy as it is; on task {task['task'] + 1} "
+                f"it went from {task['accuracy_before']:.4f} to {task['accuracy']:.4f}"
             )
-    return comparison
 
 
 def _temperatures(calibrator: Calibrator, test: StepTestRows) -> list[float | None]:
@@ -150,19 +130,16 @@ def _batch_estimates(calibrator: Calibrator, test: StepTestRows) -> dict[str, An
     """
     if not isinstance(calibrator, ARC | TaskMix):
         return {}
-    batches = calibrator.explain(test.step.test.logits, groups=test.tasks)
-    return {"batches": [_batch_estimate(batch, test) for batch in batches]}
-
-
-def _batch_estimate(batch: BatchFacts | BatchMix, test: StepTestRows) -> dict[str, float]:
-    task = int(batch.group)
-    found = {"task": task, "effective_rows": batch.effective_rows}
-    if isinstance(batch, BatchMix):
-        own = {"own_task": float(batch.mix[task]), "reference_probability": batch.reference_probability}
-    else:
-        classes = np.unique(test.labels[test.members[task]])
-        own = {"own_classes": float(batch.mix[classes].sum()), "temperature": batch.temperature}
-    return found | own
+    found: list[dict[str, float]] = []
+    for batch in calibrator.explain(test.step.test.logits, groups=test.tasks):
+        task = int(batch.group)
+        if isinstance(batch, BatchMix):
+            own = {"own_task": float(batch.mix[task]), "reference_probability": batch.reference_probability}
+        else:
+            classes = np.unique(test.labels[test.members[task]])
+            own = {"own_classes": float(batch.mix[classes].sum()), "temperature": batch.temperature}
+        found.append({"task": task, "effective_rows": batch.effective_rows, **own})
+    return {"batches": found}
 
 
 def _tcil_facts(method: Method, step: Step) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from equable.benchmark.layers import default_layer, parse_toml
-from equable.benchmark.settings import Config, flatten
+from equable.benchmark.config import read_config
+from equable.benchmark.settings import Config
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_sealed, write_sealed
 
@@ -33,9 +33,8 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def comparable(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that define the experiment."""
     kept = {key: value for key, value in flat.items() if key not in FREE_KEYS}
-    if "data.source" in kept:  # data may move to another folder: training compares the pixels
-        kept["data.source"] = Path(str(kept["data.source"])).name
-    return kept
+    # data may move to another folder: training compares the pixels
+    return kept | {"data.source": Path(flat["data.source"]).name}
 
 
 def seal_settings(path: Path, config: Config) -> None:
@@ -61,15 +60,14 @@ def sealed_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def require_unedited(path: Path) -> None:
-    """Refuse a ``config.toml`` whose settings are not those that the run was started with."""
-    config = path / "config.toml"
-    tables = parse_toml(config.read_text(encoding="utf-8", errors="replace"), str(config))
-    tables.pop("methods", None)
-    stated = {**default_layer().values, **flatten(tables)}  # a deleted line is a change to the default
-    changed = changes(sealed_settings(path), comparable(stated))
+def require_unedited(path: Path) -> Config:
+    """The settings in ``config.toml``, refused if they are not those that the run was started with."""
+    file = path / "config.toml"
+    config = read_config(file)
+    changed = changes(sealed_settings(path), comparable(config.flat()))
     if changed:
         raise ConfigError(
-            f"{config} must be as the run was started; it was edited: {'; '.join(changed)} "
-            f"(started with → now). Put it back, or start another run: equable run {config} --out NEW-FOLDER"
+            f"{file} must be as the run was started; it was edited: {'; '.join(changed)} "
+            f"(started with → now). Put it back, or start another run: equable run {file} --out NEW-FOLDER"
         )
+    return config

@@ -1,82 +1,125 @@
-"""The process of one seed, ``python -m equable.benchmark.seed_process``; `workers` starts it.
+"""One seed in a process of its own, ``python -m equable.benchmark.seed_process``; `workers` starts it.
 
 It reads its `SeedJob` as JSON from standard input, trains and scores the seed, and writes a `SeedState` as
-JSON to standard output. It ends when standard input does, because then the process that started it is gone,
-and when the lease of the run is lost.
+JSON to standard output. It ends when the process that started it is gone, and when the lease of the run is
+lost; all writes are atomic, so it may end at any moment. ``seeds/seed-3.log`` holds what it printed,
+``seeds/seed-3.json`` the state of the seed in its last run::
+
+    {"state": "running", "error": "", "made": 0, "kept": 0, "failed": [], "deaths": 0, "lease": token}
 """
 
 from __future__ import annotations
 
-import _thread
 import faulthandler
 import json
 import os
-import select
-import signal
 import sys
 import threading
 import time
 import traceback
-from dataclasses import asdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from equable.benchmark.batching import measure_arrivals
 from equable.benchmark.lease import DURATION, is_held, renewal_time
 from equable.benchmark.run_data import load_data
 from equable.benchmark.run_folder import RunFolder
-from equable.benchmark.score import ScoreCount, score_run
-from equable.benchmark.seed_job import SeedJob, SeedState
+from equable.benchmark.score import ScoreCount, score_seeds
 from equable.benchmark.settings import Config
 from equable.benchmark.train import train_seed
-from equable.errors import EquableError
+from equable.errors import EquableError, FileFormatError
+from equable.files import read_json, write_json
 
+#: Deaths of the process of a seed before it is given up.
+TRIES = 3
 #: Exit code of a process that ended because its parent is gone or the lease is lost.
 STOPPED = 3
 SECONDS_BETWEEN_LOOKS = 0.5
 #: Times in a row that the lease must be missing: while another process checks it, it is moved for a moment.
 MISSES = 3
-#: Seconds that the main thread has to remove its half-written files.
-SECONDS_TO_STOP = 5.0
 
 
-def main() -> None:
-    """Do the job that standard input names."""
+@dataclass(frozen=True)
+class SeedState:
+    """The state of a seed: ``running``, ``done``, ``failed``, ``stopped`` or ``missing``."""
+
+    state: str
+    error: str = ""
+    made: int = 0
+    kept: int = 0
+    failed: Sequence[str] = ()  # failures of user methods
+    deaths: int = 0
+    lease: str = ""  # of the run that wrote it
+
+
+@dataclass(frozen=True)
+class SeedJob:
+    """What the process of a seed is told."""
+
+    folder: str  # the run folder, by the path that every machine knows
+    seed: int
+    lease: str  # token of the run's lease
+    settings: str  # JSON of the run's `Config`
+    threads: int | None = 1  # in the environment of the process; None: as many as torch takes
+    tries: int = TRIES
+    progress: bool = False  # progress bars on standard error
+
+    @property
+    def log(self) -> Path:
+        """The file of what it printed."""
+        return state_path(Path(self.folder), self.seed).with_suffix(".log")
+
+    def record(self, state: SeedState) -> None:
+        """Write the state; without room on the disk it stays as it was."""
+        with suppress(OSError):
+            path = state_path(Path(self.folder), self.seed)
+            write_json(path, asdict(replace(state, lease=self.lease)))
+
+    def recorded(self) -> SeedState | None:
+        """The state that this run has written, if any."""
+        state = read_state(Path(self.folder), self.seed)
+        return state if state.lease == self.lease else None
+
+
+def state_path(folder: Path, seed: int) -> Path:
+    """The state file of a seed."""
+    return folder / "seeds" / f"seed-{seed}.json"
+
+
+def read_state(folder: Path, seed: int) -> SeedState:
+    """The state in the state file of a seed; ``missing`` without a whole one."""
+    try:
+        return SeedState(**read_json(state_path(folder, seed)))
+    except (OSError, FileFormatError, TypeError):
+        return SeedState("missing")
+
+
+def main(parent: int) -> None:
+    """Do the job that standard input names; `parent` is the process that waits for it."""
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever is printed goes to the log
-    with open(0, "rb", buffering=0, closefd=False) as stream:
-        job = SeedJob(**json.loads(stream.readline()))
-    threading.Thread(target=_end_when_stopped, args=[job], daemon=True).start()
-    try:
-        state = do(job)
-    except KeyboardInterrupt:
-        sys.exit(STOPPED)
+    job = SeedJob(**json.load(sys.stdin))
+    threading.Thread(target=_end_when_stopped, args=[job, parent], daemon=True).start()
     with answer:
-        json.dump(asdict(state), answer)
+        json.dump(asdict(do(job)), answer)
 
 
-def _end_when_stopped(job: SeedJob) -> None:
-    """Interrupt the main thread once nobody waits for the result; after some seconds exit at once."""
-    _wait_until_stopped(Path(job.folder), job.lease)
-    _thread.interrupt_main()
-    time.sleep(SECONDS_TO_STOP)
-    os._exit(STOPPED)
-
-
-def _wait_until_stopped(folder: Path, lease: str) -> None:
-    """Wait until standard input ends, or the lease is gone or no longer renewed."""
+def _end_when_stopped(job: SeedJob, parent: int) -> None:
+    """End this process when its parent is gone, or the lease is gone or no longer renewed."""
+    folder = Path(job.folder)
     misses = 0
     unchanged = 0  # looks, not seconds: a process that was suspended does not look
     renewed = None
-    while misses < MISSES and unchanged * SECONDS_BETWEEN_LOOKS < 2 * DURATION:
-        readable, _, _ = select.select([0], [], [], SECONDS_BETWEEN_LOOKS)
-        if readable and not os.read(0, 4096):
-            return
-        misses = 0 if is_held(folder, lease) else misses + 1
+    while misses < MISSES and unchanged * SECONDS_BETWEEN_LOOKS < 2 * DURATION and os.getppid() == parent:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+        misses = 0 if is_held(folder, job.lease) else misses + 1
         before = renewed
         renewed = renewal_time(folder)
         unchanged = unchanged + 1 if renewed == before else 0
+    os._exit(STOPPED)
 
 
 def do(job: SeedJob) -> SeedState:
@@ -102,8 +145,8 @@ def run_seed(job: SeedJob) -> ScoreCount:
     folder = RunFolder(Path(job.folder))
     remove_partial_files(folder, job.seed)
     progress = None if job.progress else False
-    train_seed(folder, config, load_data(config), job.seed, threads=job.threads, progress=progress)
-    count = score_run(folder, [job.seed], progress=progress)
+    train_seed(folder, config, load_data(config), job.seed, progress=progress)
+    count = score_seeds(folder, folder.config(), [job.seed], progress=progress)
     measure_arrivals(folder, [job.seed], progress=progress)
     return count
 
@@ -122,4 +165,4 @@ def _log(job: SeedJob, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(parent=int(sys.argv[-1]))

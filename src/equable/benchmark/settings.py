@@ -20,11 +20,13 @@ PLAIN = bool | int | float | str
 MAX_DEPTH = 8
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A table of settings: no other keys, no conversion of types."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class DataSettings(_Section):
+class DataSettings(Section):
     """Which images or vectors."""
 
     source: str
@@ -32,7 +34,7 @@ class DataSettings(_Section):
     image_size: Annotated[int, Field(ge=0)]
 
 
-class ScenarioSettings(_Section):
+class ScenarioSettings(Section):
     """How classes become tasks."""
 
     order: Literal["random", "random_tasks", "size"] | list[int]
@@ -41,7 +43,7 @@ class ScenarioSettings(_Section):
     validation_fraction: SHARE
 
 
-class NetworkSettings(_Section):
+class NetworkSettings(Section):
     """A network of `equable.training.settings.NETWORK_TABLE`."""
 
     name: NetworkName
@@ -49,14 +51,14 @@ class NetworkSettings(_Section):
     hidden: Annotated[int, Field(ge=1, le=65_536)]
 
 
-class ScoreSettings(_Section):
+class ScoreSettings(Section):
     """How probabilities are scored."""
 
     n_bins: Annotated[int, Field(ge=1, le=10_000)]
     n_bootstrap: Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-class MethodSettings(_Section):
+class MethodSettings(Section):
     """A user method, ``[methods.<name>]``; see `equable.benchmark.user_methods`."""
 
     #: ``file.py:Class`` or ``package.module:Class``.
@@ -69,7 +71,7 @@ class MethodSettings(_Section):
     sha256: str = ""
 
 
-class Config(_Section):
+class Config(Section):
     """All settings of a run, resolved; see ``presets/default.toml`` for what each means."""
 
     name: Annotated[str, Field(min_length=1)]

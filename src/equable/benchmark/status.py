@@ -5,7 +5,7 @@ Results are not read: the command that reads a damaged file names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from equable.benchmark.lease import is_renewed
 from equable.benchmark.methods import METHODS
 from equable.benchmark.run_folder import TASK_FILES, RunFolder, run_folders
 from equable.benchmark.score import NOISE_FLOOR
-from equable.benchmark.seed_job import read_state, state_path
+from equable.benchmark.seed_process import read_state, state_path
 from equable.benchmark.settings import Config
 
 STATES = ("done", "running", "failed", "missing")
@@ -41,7 +41,12 @@ class SeedStatus:
 
 def status(path: Path) -> list[SeedStatus]:
     """Every seed of a run folder or of a grid's folder."""
-    return [seed for folder in run_folders(path) for seed in _run_status(RunFolder(folder))]
+    found = []
+    for folder in map(RunFolder, run_folders(path)):
+        config = folder.config()
+        stored = {file.name for file in folder.scores.glob("seed-*_task-*.json")}
+        found += [_seed_status(folder, config, seed, stored) for seed in config.seeds]
+    return found
 
 
 def count_states(seeds: Sequence[SeedStatus]) -> dict[str, int]:
@@ -49,17 +54,11 @@ def count_states(seeds: Sequence[SeedStatus]) -> dict[str, int]:
     return {state: sum(seed.state == state for seed in seeds) for state in STATES}
 
 
-def _run_status(folder: RunFolder) -> Iterator[SeedStatus]:
-    config = folder.config()
-    stored = {file.name for file in folder.scores.glob("seed-*_task-*.json")}
-    for seed in config.seeds:
-        yield _seed_status(folder, config, seed, stored)
-
-
 def _seed_status(folder: RunFolder, config: Config, seed: int, stored: set[str]) -> SeedStatus:
     """The state of one seed; `stored` are the names of the run's scores."""
     last = read_state(folder.path, seed)
-    tasks = sum(_is_whole(folder.task(seed, task)) for task in range(config.n_tasks))
+    folders = [folder.task(seed, task) for task in range(config.n_tasks)]
+    tasks = sum(all((task / name).is_file() for name in TASK_FILES) for task in folders)
     needed = _score_names(folder, config, seed, (*METHODS, NOISE_FLOOR))
     own = _score_names(folder, config, seed, config.methods)  # may fail and then have no score
     measured = (folder.arrivals / f"seed-{seed}.json").is_file()
@@ -82,10 +81,6 @@ def _seed_status(folder: RunFolder, config: Config, seed: int, stored: set[str])
         error=last.error if state == "failed" else "",
         log=str(log) if log.is_file() else "",
     )
-
-
-def _is_whole(task: Path) -> bool:
-    return all((task / name).is_file() for name in TASK_FILES)
 
 
 def _score_names(folder: RunFolder, config: Config, seed: int, methods: Iterable[str]) -> set[str]:

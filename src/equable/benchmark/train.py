@@ -10,46 +10,25 @@ from equable.benchmark.run_data import scenario_of
 from equable.benchmark.run_folder import RunFolder
 from equable.benchmark.settings import Config
 from equable.errors import ConfigError, MissingExtraError
-from equable.training.settings import NETWORK_TABLE, TrainingSettings
+from equable.training.settings import NETWORK_TABLE
 
 if TYPE_CHECKING:
     from equable.datasets import Dataset
 
 
 def train_seed(
-    folder: RunFolder,
-    config: Config,
-    dataset: Dataset,
-    seed: int,
-    *,
-    threads: int | None = None,
-    progress: bool | None = None,
-) -> list[dict[str, Any]]:
-    """Train every task of one seed into ``seed-<s>/``; finished tasks are kept.
-
-    `threads` applies where the settings leave the number open.
-    """
+    folder: RunFolder, config: Config, dataset: Dataset, seed: int, *, progress: bool | None = None
+) -> None:
+    """Train every task of one seed into ``seed-<s>/``; finished tasks are kept."""
     scenario = scenario_of(config, dataset, seed)
     networks, training = _training()
     network = networks.NETWORKS[config.network.name]
     size = NETWORK_TABLE[config.network.name].size
     if size:
         network = partial(network, **{size: getattr(config.network, size)})
-    done: list[dict[str, Any]] = training.train_scenario(
-        dataset,
-        scenario,
-        network,
-        replay_settings(config, threads),
-        seed=seed,
-        folder=folder.seed(seed),
-        progress=progress,
+    training.train_scenario(
+        dataset, scenario, network, config.training, seed=seed, folder=folder.seed(seed), progress=progress
     )
-    return done
-
-
-def replay_settings(config: Config, threads: int | None = None) -> TrainingSettings:
-    """The settings of training; `threads` where they leave the number to torch."""
-    return config.training.model_copy(update={"threads": config.training.threads or threads or 0})
 
 
 def require_training(config: Config) -> None:

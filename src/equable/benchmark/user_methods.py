@@ -15,17 +15,16 @@ The file is run as Python, with all rights of the user. So only the user can nam
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import json
 import re
-import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from runpy import run_path
 from typing import Any
 
 from pydantic import ValidationError
@@ -43,17 +42,16 @@ NAME_RULE = "1 to 40 lower case letters, digits and _, a letter first"
 
 def methods_of(config: Config) -> dict[str, Method]:
     """The table of methods of a run: `METHODS` and its user methods, whose files are not run yet."""
-    return METHODS | {name: _method(name, settings) for name, settings in config.methods.items()}
-
-
-def _method(name: str, settings: MethodSettings) -> Method:
-    make = partial(make_calibrator, settings, f"methods.{name}")
-    return Method(settings.label, settings.rows, make, fingerprint=_fingerprint(settings))
+    methods = dict(METHODS)
+    for name, own in config.methods.items():
+        make = partial(make_calibrator, own, f"methods.{name}")
+        methods[name] = Method(own.label, own.rows, make, fingerprint=_fingerprint(own))
+    return methods
 
 
 def _fingerprint(settings: MethodSettings) -> str:
     """Digest of what a score depends on besides the outputs; the label and the folder do not count."""
-    parts = [Path(settings.calibrator).name, settings.rows, settings.settings, settings.sha256]
+    parts = [Path(settings.calibrator).name, settings.rows, settings.settings, _sha256_now(settings)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -70,20 +68,15 @@ def method_errors(name: str, method: Method, when: str) -> Iterator[None]:
         raise MethodError(f"method {name!r} failed {when}: {_describe(error)}") from error
 
 
-def failures_by_method(failures: Iterable[str]) -> dict[str, list[str]]:
-    """Messages of `method_errors` for each method, without its name."""
+def describe_failures(failures: Iterable[str], total: int) -> dict[str, str]:
+    """One line for each method that failed, from messages of `method_errors`; `total` scores were due."""
     found: dict[str, list[str]] = {}
     for text in failures:
         _, name, rest = text.split("'", 2)
         found.setdefault(name, []).append(rest.removeprefix(" failed "))
-    return found
-
-
-def describe_failures(failures: Iterable[str], total: int) -> dict[str, str]:
-    """One line for each method that failed, of `total` scores that it should have."""
     return {
         name: f"method {name!r}: {len(messages)} of {total} scores failed; first: {messages[0]}"
-        for name, messages in failures_by_method(failures).items()
+        for name, messages in found.items()
     }
 
 
@@ -181,7 +174,7 @@ def _source(module: str) -> Path | None:
     if module.endswith(".py"):
         return Path(module)
     try:
-        spec = importlib.util.find_spec(module)
+        spec = find_spec(module)
     except Exception:  # it runs the package's __init__
         return None
     return Path(spec.origin) if spec and spec.origin and spec.has_location else None
@@ -201,10 +194,10 @@ def check_methods(methods: Mapping[str, MethodSettings], origins: Mapping[str, s
 
 
 def make_calibrator(settings: MethodSettings, key: str) -> Calibrator:
-    """A new calibrator of the user's class; its file is run on first use and after every change."""
+    """A new calibrator of the user's class."""
     where = f"{key}: calibrator"
     module, _, kind = settings.calibrator.rpartition(":")
-    found = getattr(_load(module, where), kind, None)
+    found = _find(module, kind, where)
     if found is None:
         raise ConfigError(f"{where} must name a class of {module}; it has no {kind!r}")
     if not (isinstance(found, type) and issubclass(found, Calibrator)):
@@ -221,30 +214,12 @@ def make_calibrator(settings: MethodSettings, key: str) -> Calibrator:
     return calibrator
 
 
-def _load(module: str, where: str) -> ModuleType:
-    if module.endswith(".py") and not Path(module).is_file():
+def _find(module: str, name: str, where: str) -> Any:
+    """What a file or a module calls `name`, or None; the file is run anew, so that an edit counts."""
+    is_file = module.endswith(".py")
+    if is_file and not Path(module).is_file():
         raise ConfigError(f"{where} must be in an existing file; there is no {module}")
-    run: Callable[[str], ModuleType] = _run_file if module.endswith(".py") else importlib.import_module
     try:
-        return run(module)
+        return run_path(module).get(name) if is_file else getattr(import_module(module), name, None)
     except (Exception, SystemExit) as error:  # user code may raise anything
         raise ConfigError(f"{where}: {module} cannot be imported: {_describe(error)}") from error
-
-
-def _run_file(path: str) -> ModuleType:
-    """The module of a file, under a name with the digest of its content.
-
-    Compiled here, because Python's cache beside the file misses an edit within the same second.
-    """
-    source = Path(path).read_bytes()
-    name = f"equable_own_{hashlib.sha256(path.encode() + source).hexdigest()}"
-    if name not in sys.modules:
-        module = ModuleType(name)
-        module.__file__ = path
-        sys.modules[name] = module  # dataclasses look their module up
-        try:
-            exec(compile(source, path, "exec"), module.__dict__)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]

@@ -7,25 +7,29 @@ is finished.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from equable.benchmark.environment import THREAD_VARIABLES, cpu_count
 from equable.benchmark.lease import Lease, is_held
-from equable.benchmark.seed_job import TRIES, SeedJob, SeedState
-from equable.benchmark.seed_process import STOPPED
+from equable.benchmark.seed_process import STOPPED, TRIES, SeedJob, SeedState
 from equable.benchmark.settings import Config
-from equable.errors import ClusterError, LockedError
+from equable.errors import ClusterError, LockedError, MissingExtraError
 
 SECONDS_BETWEEN_TICKS = 0.5
+SECONDS_TO_CONNECT = 10.0
 
 
 @dataclass(frozen=True)
@@ -38,14 +42,14 @@ class Workers:
 
 
 def seed_jobs(
-    folder: Path, config: Config, lease: Lease, workers: Workers, n_seeds: int, progress: bool | None
+    configs: Mapping[Path, Config], lease: Lease, workers: Workers, progress: bool | None
 ) -> list[SeedJob]:
-    """A job for each seed of a run; `n_seeds` of all runs share the machine.
+    """A job for each seed of each run folder.
 
     The number of threads changes the last bits of a result. On a cluster a seed has the threads of its
     settings, or one.
     """
-    jobs = min(workers.jobs, n_seeds)
+    jobs = min(workers.jobs, sum(len(config.seeds) for config in configs.values()))
     alone = jobs == 1 and workers.dask is None
     share = None if alone else 1 if workers.dask else max(1, cpu_count() // jobs)
     return [
@@ -58,6 +62,7 @@ def seed_jobs(
             tries=workers.tries,
             progress=alone and progress is not False and sys.stderr.isatty(),
         )
+        for folder, config in configs.items()
         for seed in config.seeds
     ]
 
@@ -113,13 +118,56 @@ def _last_state(future: Future[SeedState], job: SeedJob) -> SeedState | None:
 def _executor(workers: Workers, n_jobs: int) -> Iterator[tuple[Executor, Callable[[], None]]]:
     """An executor, and a function that raises an error when it is lost."""
     if workers.dask is not None:
-        from equable.benchmark.dask_client import connected
-
         with connected(workers.dask) as (client, check):
             yield client.get_executor(pure=False), check
         return
     with ThreadPoolExecutor(max(1, min(workers.jobs, n_jobs))) as pool:
         yield pool, lambda: None
+
+
+@contextmanager
+def connected(address: str) -> Iterator[tuple[Any, Callable[[], None]]]:
+    """A client of the scheduler, and a function that raises `ClusterError` when the scheduler is gone."""
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"--dask needs {error.name}; install it with: pip install 'equable[dask]'"
+        ) from error
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] == "distributed":  # errors that matter become a `ClusterError`
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        with ThreadPoolExecutor(1) as pool:  # a notebook has a running loop in this thread
+            pool.submit(lambda: asyncio.run(_require_answer(address))).result()
+        client = distributed.Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+    except Exception as error:  # of the system, of TLS or of Dask
+        raise ClusterError(f"--dask must be the address of a scheduler; {address}: {error}") from error
+
+    def check() -> None:
+        if client.status != "running":
+            raise ClusterError(f"the scheduler at {address} went away; the same command resumes")
+
+    try:
+        if not client.scheduler_info()["workers"]:
+            print(f"equable: waiting for workers at {address}", file=sys.stderr)
+        yield client, check
+    finally:
+        with suppress(Exception):
+            client.close(timeout=2)  # the scheduler then cancels its tasks
+
+
+async def _require_answer(address: str) -> None:
+    """Ask for the identity: a client would wait for ever for a listener that does not answer."""
+    dask: Any = import_module("distributed")
+    words = dask.Security().get_connection_args("client")
+    try:
+        async with asyncio.timeout(SECONDS_TO_CONNECT), dask.rpc(address, connection_args=words) as other:
+            kind = (await other.identity())["type"]
+    except TimeoutError:
+        raise TimeoutError(f"no scheduler answered there within {SECONDS_TO_CONNECT:g} s") from None
+    if kind != "Scheduler":
+        raise ValueError(f"a Dask {kind.lower()} is there")
 
 
 # The watcher of one seed ------------------------------------------------------------------------------
@@ -145,7 +193,7 @@ def watch_seed(job: SeedJob) -> SeedState:
 def _try(job: SeedJob) -> SeedState:
     for deaths in range(job.tries):
         if not is_held(Path(job.folder), job.lease):
-            return SeedState("stopped", deaths=deaths)
+            return SeedState("stopped")
         job.record(SeedState("running", deaths=deaths))
         state = _run_process(job)
         if state is not None:
@@ -157,25 +205,17 @@ def _try(job: SeedJob) -> SeedState:
 def _run_process(job: SeedJob) -> SeedState | None:
     """How one process ended; None if it died."""
     threads = {} if job.threads is None else dict.fromkeys(THREAD_VARIABLES, str(job.threads))
+    module = "equable.benchmark.seed_process"
     job.log.parent.mkdir(exist_ok=True)
-    with (
-        open(os.devnull if job.progress else job.log, "ab") as log,
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "equable.benchmark.seed_process", job.folder, f"seed-{job.seed}"],
-            stdin=subprocess.PIPE,
+    with open(os.devnull if job.progress else job.log, "ab") as log:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", module, job.folder, f"seed-{job.seed}", str(os.getpid())],
+            input=json.dumps(asdict(job)).encode(),
             stdout=subprocess.PIPE,
             stderr=None if job.progress else log,
             env={**os.environ, **threads},
             start_new_session=True,  # Ctrl-C is for the run, which then gives up its lease
-        ) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
-            process.stdin.flush()
-        answer = process.stdout.read()  # standard input stays open until the process has ended
-        code = process.wait()
-    if code == STOPPED:
+        )
+    if ended.returncode == STOPPED:
         return SeedState("stopped")
-    return SeedState(**json.loads(answer)) if answer.endswith(b"}") else None
+    return SeedState(**json.loads(ended.stdout)) if ended.stdout.endswith(b"}") else None

@@ -164,15 +164,10 @@ def score(
     """Score stored outputs with every method, without training; valid scores are kept."""
     from equable.benchmark.environment import cpu_count
     from equable.benchmark.run_folder import open_run
-    from equable.benchmark.score import score_run, score_with_methods
+    from equable.benchmark.score import score_run
 
     folder = open_run(run)
-    n_jobs = jobs or cpu_count()
-    progress = False if json else None
-    if method:
-        counts = score_with_methods(folder, method, jobs=n_jobs, progress=progress)
-    else:
-        counts = score_run(folder, jobs=n_jobs, progress=progress)
+    counts = score_run(folder, method or (), jobs=jobs or cpu_count(), progress=False if json else None)
     if json:
         print_json({"folder": run, "scores": vars(counts), **_summary(run)})
     else:
@@ -268,7 +263,7 @@ def _summaries(result: RunResult) -> dict[str, Any]:
     """The summary of a run, or of each run of a grid that has scores, for ``--json``."""
     if result.report is None:
         return {}
-    if result.runs == (result.folder,):
+    if [run.path for run in result.runs] == [result.folder.path]:
         return _summary(result.folder.path)
     return {"runs": {path.name: _summary(path) for path in result.scored}}
 

@@ -37,6 +37,10 @@ Groups = Annotated[
     typer.Option("--groups", metavar="all|tasks|file|N", callback=_checked_groups, help=GROUPS_HELP),
 ]
 
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="PAGE.html", help="Write a self-contained page.")
+]
+
 
 @app.command(
     epilog="Examples: equable calibrate buffer.npz --method dats --current validation.npz "
@@ -150,8 +154,8 @@ def apply(
         applied = apply_calibrator(fitted, rows, grouping)
         if groups is None:
             warn_of_one_batch(fitted, grouping)
-        decided = decide(calibrator, rows, grouping, sets, guarantee, max_error)
-    applied.save(out, decided.arrays)
+        arrays, shares = decide(calibrator, rows, grouping, sets, guarantee, max_error)
+    applied.save(out, arrays)
     found = applied.temperature
     ends = None if found is None else [float(found.min()), float(found.max())]
     if json:
@@ -162,7 +166,7 @@ def apply(
                 "rows": len(rows),
                 **batches,
                 "temperature": ends,
-                **decided.shares,
+                **shares,
                 "warnings": messages,
             }
         )
@@ -171,7 +175,7 @@ def apply(
     typer.echo(
         f"Temperatures: {ends[0]:.3g} to {ends[1]:.3g}" if ends else f"{fitted} has no single temperature"
     )
-    for name, value in decided.shares.items():
+    for name, value in shares.items():
         typer.echo(f"{name.replace('_', ' ').capitalize()}: {value:.4g}")
     typer.echo(f"Saved: {out}")
 
@@ -192,9 +196,7 @@ def evaluate(
         ),
     ] = None,
     groups: Groups = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="PAGE.html", help="Write a self-contained page.")
-    ] = None,
+    html: Html = None,
     bins: Annotated[int, typer.Option("--bins", min=1, help="Equal-width bins of the ECE.")] = 10,
     bootstrap: Annotated[
         int,
@@ -231,9 +233,7 @@ def monitor(
     log: Annotated[
         Path, typer.Argument(metavar="LOG.jsonl", help="The log of a Monitor.", exists=True, dir_okay=False)
     ],
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="PAGE.html", help="Write a self-contained page.")
-    ] = None,
+    html: Html = None,
     json: Json = False,
 ) -> None:
     """Show the last status of a monitor's log, and draw the whole of it."""

@@ -16,9 +16,8 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators import DATS, Calibrator
 from equable.decisions import CrossFit, PredictionSets, Referral
-from equable.deploy.fit_file import PathLike
 from equable.errors import EquableWarning, InputError
-from equable.files import write_npz
+from equable.files import PathLike, write_npz
 from equable.outputs import Outputs
 
 SCHEMA = 1
@@ -111,23 +110,6 @@ class Applied:
         write_npz(path, arrays if self.temperature is None else arrays | {"temperature": self.temperature})
 
 
-@dataclass(frozen=True, eq=False)
-class Decided:
-    """Sets and accepted rows, as far as they were asked for."""
-
-    arrays: Mapping[str, np.ndarray]
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Mean size of the sets, share of rows accepted."""
-        found = {}
-        if "sets" in self.arrays:
-            found["mean_set_size"] = float(self.arrays["sets"].sum(axis=1).mean())
-        if "accepted" in self.arrays:
-            found["accepted_share"] = float(self.arrays["accepted"].mean())
-        return found
-
-
 def decide(
     path: PathLike,
     outputs: Outputs,
@@ -135,19 +117,25 @@ def decide(
     level: float | None,
     guarantee: str,
     max_error: float | None,
-) -> Decided:
-    """Prediction sets at `level` and rows accepted at `max_error`, by a file with cross-fitted posteriors."""
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Prediction sets at `level` and rows accepted at `max_error`, by a file with cross-fitted posteriors.
+
+    Returns the arrays that were asked for, and the mean size of the sets and the share of rows accepted.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    shares: dict[str, float] = {}
     if level is None and max_error is None:
-        return Decided({})
+        return arrays, shares
     shared = CrossFit.load(path)
     rows = {"features": outputs.features, "groups": grouping.groups}
-    arrays = {}
     if level is not None:
         sets = PredictionSets.from_cross_fit(shared, level, guarantee)  # type: ignore[arg-type]
         arrays["sets"] = sets.predict_set(outputs.logits, **rows)
+        shares["mean_set_size"] = float(arrays["sets"].sum(axis=1).mean())
     if max_error is not None:
         arrays["accepted"] = Referral.from_cross_fit(shared, max_error).accept(outputs.logits, **rows)
-    return Decided(arrays)
+        shares["accepted_share"] = float(arrays["accepted"].mean())
+    return arrays, shares
 
 
 def apply_calibrator(calibrator: Calibrator, outputs: Outputs, grouping: Grouping) -> Applied:

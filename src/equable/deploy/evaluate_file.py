@@ -12,17 +12,15 @@ import numpy as np
 
 import equable
 from equable.arrays import FloatArray, IntArray
-from equable.benchmark.main_metrics import computed_metrics
 from equable.benchmark.methods import METHODS, Method
-from equable.benchmark.score_record import Score
-from equable.benchmark.score_rows import score_rows
+from equable.benchmark.score_record import Score, rows_by_task, score_rows
 from equable.calibrators import CALIBRATORS, Calibrator, Uncalibrated, load
 from equable.calibrators.newton import is_at_bound
 from equable.deploy.apply_file import Applied, Grouping, apply_calibrator, group_rows
 from equable.deploy.fit_file import ALIASES, file_in_errors, load_outputs
 from equable.errors import InputError
 from equable.files import sha256_of
-from equable.metrics import compare_tasks, noise_floor, reliability_curve
+from equable.metrics import noise_floor, reliability_curve
 from equable.metrics.bootstrap import LEAST_REPLICATES
 from equable.outputs import Outputs
 from equable.reports.distinct_names import short_names
@@ -141,49 +139,36 @@ class _Scoring:
         self, outputs: Outputs, before: FloatArray, digest: str, n_bins: int, n_bootstrap: int, seed: int
     ) -> None:
         assert outputs.labels is not None
-        n_rows = len(outputs)
         ids = () if outputs.tasks is None else tuple(np.unique(outputs.tasks).tolist())
         self.ids = ids if len(ids) > 1 else ()
-        self.tasks: IntArray = np.zeros(n_rows, dtype=np.int64)
+        self.tasks: IntArray = np.zeros(len(outputs), dtype=np.int64)
         if self.ids and outputs.tasks is not None:
             self.tasks = outputs.tasks
-        self.members = [np.flatnonzero(self.tasks == task) for task in self.ids or (0,)]
-        self.views = [*self.members, np.arange(n_rows)] if self.ids else self.members
+        self.members = rows_by_task(self.tasks)
+        self.views = [*self.members, np.arange(len(outputs))] if self.ids else self.members
         self.labels = outputs.labels
         self.before = before
         self.digest = digest
-        self.n_bins = n_bins
-        self.n_bootstrap = n_bootstrap
-        self.seed = seed
+        self.settings = {"n_bins": n_bins, "n_bootstrap": n_bootstrap, "random_state": seed}
 
     def score(self, name: str, applied: Applied, facts: dict[str, Any]) -> Score:
         """The score of one method, with noise floors and temperatures of each view among its facts."""
         after = applied.probabilities
-        comparison = compare_tasks(
-            self.labels,
-            self.tasks,
-            self.before,
-            after,
-            n_bins=self.n_bins,
-            n_bootstrap=self.n_bootstrap,
-            random_state=self.seed,
-        )
+        n_bins = self.settings["n_bins"]
         quantiles = [_quantiles(applied.temperature, rows) for rows in self.views]
         bounds = [found is not None and is_at_bound(found["q50"]) for found in quantiles]
-        fields = score_rows(self.labels, self.members, after, self.n_bins)
+        fields = score_rows(self.labels, self.tasks, self.before, after, **self.settings)
         fields["reliability"] = [
-            reliability_curve(self.labels[rows], after[rows], n_bins=self.n_bins).to_dict()
-            for rows in self.views
+            reliability_curve(self.labels[rows], after[rows], n_bins=n_bins).to_dict() for rows in self.views
         ]
         floors = [
-            noise_floor(after[rows], n_bins=self.n_bins, random_state=[self.seed, index])
+            noise_floor(after[rows], n_bins=n_bins, random_state=[self.settings["random_state"], index])
             for index, rows in enumerate(self.views)
         ]
         return Score(
             seed=0,
             task=len(self.members) - 1,
             method=name,
-            comparison={**comparison.to_dict(), **computed_metrics(self.labels, self.members, after)},
             **fields,
             temperatures=[None if q is None else q["q50"] for q in quantiles[: len(self.members)]],
             seconds={},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -10,15 +9,15 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from equable.arrays import refuse_probabilities
-from equable.benchmark.layers import parse_value
+from equable.benchmark.layers import parse_setting
 from equable.calibrators import CALIBRATORS, Calibrator
 from equable.decisions import CrossFit, cross_fit
 from equable.errors import ConfigError, FileFormatError, InputError
+from equable.files import PathLike
 from equable.outputs import Outputs
 
 #: RC is temperature scaling fitted on a file that is the calibration buffer.
 ALIASES = {"rc": "ts"}
-PathLike = str | os.PathLike[str]
 
 
 @contextmanager
@@ -44,14 +43,12 @@ def load_outputs(path: PathLike, *needed: str) -> Outputs:
 
 def refuse_swapped(calibrators: Sequence[PathLike], outputs: PathLike, usage: str) -> None:
     """Refuse a saved calibrator in place of the outputs and an npz file in place of a calibrator."""
-    rows = next((path for path in calibrators if _head(path).startswith(b"PK")), None)
-    if rows is not None and _head(outputs)[8:] == b"{":  # safetensors: a length of eight bytes, then JSON
-        kinds = {rows: "an npz file", outputs: "a saved calibrator"}
-        first, second = (rows, outputs) if usage.startswith("CAL") else (outputs, rows)
-        raise InputError(
-            f"{first} and {second} seem to be swapped: the first is {kinds[first]}, "
-            f"the second {kinds[second]}; give {usage}"
-        )
+    for path in calibrators:
+        # safetensors: a length of eight bytes, then JSON
+        if _head(path).startswith(b"PK") and _head(outputs)[8:] == b"{":
+            raise InputError(
+                f"{path} is an npz file and {outputs} a saved calibrator: give them in the order {usage}"
+            )
 
 
 def _head(path: PathLike) -> bytes:
@@ -74,11 +71,8 @@ def make_calibrator(method: str, settings: Sequence[str] = ()) -> Calibrator:
         raise ConfigError(f"method must be one of {known}; got {method!r}")
     calibrator = CALIBRATORS[name]()
     for text in settings:
-        key, sign, value = (part.strip() for part in text.partition("="))
-        if not sign or not key:
-            raise ConfigError(f"--set must be key=value; got {text!r}")
-        parsed = parse_value(value, f"--set {key}")
-        calibrator.set_params(**{key: tuple(parsed) if isinstance(parsed, list) else parsed})
+        key, value = parse_setting(text)
+        calibrator.set_params(**{key: tuple(value) if isinstance(value, list) else value})
     return calibrator
 
 
