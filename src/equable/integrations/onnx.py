@@ -20,8 +20,8 @@ from equable.files import write_bytes
 
 try:
     import onnx
+    import onnxscript
     import torch
-    from onnxscript import opset18 as op
     from torch import Tensor, nn
 except ImportError as error:
     raise MissingExtraError(
@@ -34,6 +34,7 @@ from equable.integrations.torch.model import LAYERS
 __all__ = ["export_onnx"]
 
 OPSET = 18
+op: Any = onnxscript.opset18
 OUTPUTS = ["probabilities", "temperature"]
 # the rows of the traced example; the graph takes any number
 EXAMPLE_ROWS = 8

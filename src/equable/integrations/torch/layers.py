@@ -52,7 +52,7 @@ class Layer(nn.Module):
 
     if TYPE_CHECKING:  # the buffers
 
-        def __getattr__(self, name: str) -> Any: ...
+        def __getattr__(self, name: str) -> Tensor: ...
 
 
 def softmax(logits: Tensor, temperature: Tensor) -> Tensor:
@@ -73,8 +73,7 @@ class OneTemperature(Layer):
 
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """T for every row."""
-        found: Tensor = self.temperature_.expand(logits.shape[0]).clone()
-        return found
+        return self.temperature_.expand(logits.shape[0]).clone()
 
 
 class Ensemble(Layer):

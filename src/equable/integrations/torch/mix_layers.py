@@ -118,8 +118,7 @@ class Adaptive(Layer):
         rising = b + (b**2 - 4 * a * d0).clamp(min=0.0).sqrt()
         end = (f0 > f1).to(values.dtype)
         t = torch.where(rising > 0, -2 * d0 / torch.where(rising > 0, rising, 1.0), end)
-        level: Tensor = self.grid[left] + self.width * t.clamp(0.0, 1.0)
-        return level
+        return self.grid[left] + self.width * t.clamp(0.0, 1.0)
 
 
 # BiasCorrection and TaskMix ----------------------------------------------------------------------
