@@ -8,7 +8,7 @@ from planted import make_incremental
 
 torch = pytest.importorskip("torch")
 runtime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
 
 from equable.integrations.onnx import export_onnx  # noqa: E402
 from equable.integrations.torch import CalibratedModel  # noqa: E402
@@ -65,3 +65,18 @@ def test_a_class_that_covers_just_enough_is_retained_alone(dats, session, n, cla
 @pytest.mark.parametrize("label", range(9))
 def test_a_batch_of_one_row_has_the_temperature_of_its_class(dats, session, label):
     assert_all_give(dats, session, dats.prototypes_[[label]], dats.class_temperatures_[label])
+
+
+def test_equal_counts_keep_the_lower_classes(dats, session):
+    """60 % of 12 rows are three of four classes with three rows each."""
+    features = np.repeat(dats.prototypes_[[5, 2, 7, 0]], 3, axis=0)
+    kept = [0, 2, 5]
+    expected = dats.class_temperatures_[kept].mean()
+    if dats.aggregate == "literal":
+        weight, distance = dats.distance_weights_[kept].mean(), dats.class_distances_[kept].mean()
+        expected = weight * distance + dats.base_temperature_
+    assert_all_give(dats, session, features, expected)
+
+
+def test_a_row_without_direction_belongs_to_class_0(dats, session):
+    assert_all_give(dats, session, np.zeros((5, 9)), dats.class_temperatures_[0])

@@ -23,18 +23,15 @@ from equable.calibrators import (
 )
 from equable.calibrators.base import require_fitted
 from equable.errors import InputError, UnsupportedError
-from equable.integrations.torch.adaptive import Adaptive
 from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
 from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
-from equable.integrations.torch.task_mix import BiasCorrected, MixedTasks
+from equable.integrations.torch.mix_layers import Adaptive, BiasCorrected, MixedTasks
 
 #: class of a calibrator → its layer
 LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
-    Uncalibrated: lambda calibrator: OneTemperature(temperature=1.0),
-    TemperatureScaling: lambda calibrator: OneTemperature(temperature=calibrator.temperature_),
-    EnsembleTemperatureScaling: lambda calibrator: Ensemble(
-        temperature=calibrator.temperature_, weights=calibrator.weights_
-    ),
+    Uncalibrated: lambda calibrator: OneTemperature(calibrator, temperature_=1.0),
+    TemperatureScaling: OneTemperature,
+    EnsembleTemperatureScaling: Ensemble,
     ParametrizedTemperatureScaling: Parametrized,
     DATS: DistanceAware,
     ARC: Adaptive,
@@ -101,11 +98,11 @@ class CalibratedModel(nn.Module):
         make = LAYERS.get(type(calibrator)) if isinstance(calibrator, Calibrator) else None
         self.layer: Layer | None = None if make is None else make(calibrator)
         self.training = model.training
-        named = None if features is None else find_layer(model, features)
+        self._guessed = features is None
+        heads = list(linear_heads(model, self.n_classes).values())
+        head = heads[0] if len(heads) == 1 else None
         # nn.Module does not register modules inside a tuple: the layer must not be registered twice
-        self._named = (named,)
-        heads = linear_heads(model, self.n_classes) if self.needs_features else {}
-        self._guessed = (next(iter(heads.values())) if len(heads) == 1 else None,)
+        self._feature_layer = (head if features is None else find_layer(model, features),)
 
     def forward(self, *inputs: Any, return_temperature: bool = False, **named: Any) -> Tensor | Calibrated:
         """Calibrated probabilities of this batch, with the temperatures if asked for."""
@@ -129,8 +126,7 @@ class CalibratedModel(nn.Module):
     def _run(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         if not self.needs_features:
             return run(self.model, None, inputs, named)[0], None
-        layer = self._named[0] or self._guessed[0]
-        logits, features = run(self.model, layer, inputs, named, guessed=self._named[0] is None)
+        logits, features = run(self.model, self._feature_layer[0], inputs, named, guessed=self._guessed)
         if features is None:
             default_layer(self.model, self.n_classes)  # raises with the reason
         return logits, features

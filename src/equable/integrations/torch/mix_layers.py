@@ -1,0 +1,218 @@
+"""ARC, BiasCorrection and TaskMix in torch, float64: a call is one batch, whose mix is estimated by EM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equable.calibrators import ARC, BiasCorrection, TaskMix
+from equable.calibrators.arc import TASK_PULL
+from equable.calibrators.arc_loss_curves import level_grid
+from equable.calibrators.bias_correction import LOWEST
+from equable.calibrators.class_mix import (
+    MAX_ITER,
+    MAX_ITER_LEFT_OUT,
+    TOLERANCE,
+    TOLERANCE_LEFT_OUT,
+    effective_rows,
+    warn_if_few,
+)
+from equable.calibrators.newton import LOG_BOUNDS
+from equable.calibrators.task_mix import FLOOR, MULTIPLIERS, PRIME, STRENGTHS, buffer_rows, task_shares
+from equable.integrations.torch.layers import Layer, nan_if_not_finite
+
+# Loops -------------------------------------------------------------------------------------------
+
+
+def while_loop(go_on: Callable[..., Tensor], body: Callable[..., Any], state: tuple[Tensor, ...]) -> Any:
+    """Repeat `body` while `go_on` holds, from `state`; a traced graph keeps one loop node."""
+    if torch.compiler.is_compiling():
+        from torch._higher_order_ops.while_loop import while_loop as traced  # it has no public name yet
+
+        return cast(Any, traced)(go_on, body, state)
+    while go_on(*state):
+        state = body(*state)
+    return state
+
+
+def fixed_point(step: Callable[[Tensor], Tensor], start: Tensor, max_iter: int, tolerance: Tensor) -> Tensor:
+    """Repeat `step` until no entry changes by more than the tolerance."""
+
+    def go_on(n: Tensor, point: Tensor, moved: Tensor) -> Tensor:
+        return (n < max_iter) & (moved > tolerance)
+
+    def body(n: Tensor, point: Tensor, moved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        new = step(point)
+        return n + 1, new, (new - point).abs().max()
+
+    zero = torch.zeros((), dtype=torch.int64, device=start.device)
+    moved = torch.full((), math.inf, dtype=start.dtype, device=start.device)
+    result: Tensor = while_loop(go_on, body, (zero, start.clone(), moved))[1]
+    return result
+
+
+# ARC ---------------------------------------------------------------------------------------------
+
+
+class Adaptive(Layer):
+    """ARC: EM for the batch's mix, then the minimum of its loss curve."""
+
+    def __init__(self, calibrator: ARC) -> None:
+        grid = level_grid()
+        super().__init__(
+            calibrator,
+            strength=float(calibrator.prior_strength),
+            tolerance=TOLERANCE,
+            grid=grid,
+            width=grid[1] - grid[0],
+            log_bounds=LOG_BOUNDS,
+        )
+
+    def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
+        """The temperature of this batch, for each row."""
+        posterior = torch.softmax(logits / self.posterior_temperature_ + self.posterior_bias_, dim=1)
+        mix = self._mix(posterior / self.prior_)
+        if not torch.compiler.is_compiling():
+            warn_if_few(effective_rows(mix.detach().cpu().numpy()[None], self.class_rows_.cpu().numpy()))
+        weights = mix / self.class_weights_
+        level = self._best_level(weights @ self.curves_, weights @ self.curve_derivatives_)
+        temperature = level.clamp(*self.log_bounds).exp() + nan_if_not_finite(mix)
+        return temperature.expand(logits.shape[0]).clone()
+
+    def _mix(self, ratios: Tensor) -> Tensor:
+        """The batch's class mix (K,), pulled to the mix of its tasks where ARC was fitted with tasks."""
+        if len(self.task_mixes_) == 1:
+            return self._em(ratios, self.prior_, self.strength)
+        shares = self.task_mixes_.sum(dim=1)
+        by_task = ratios @ self.task_mixes_.T
+        by_task = by_task / by_task.sum(dim=1, keepdim=True)
+        tasks = self._em(by_task / shares, shares, self.strength)
+        centre = (tasks / shares) @ self.task_mixes_
+        return self._em(ratios, centre, TASK_PULL * self.strength)
+
+    def _em(self, ratios: Tensor, centre: Tensor, strength: Tensor) -> Tensor:
+        """The mix of the batch, by the EM of `equable.calibrators.class_mix`."""
+
+        def step(mix: Tensor) -> Tensor:
+            sums = ((1 / (ratios @ mix)) @ ratios) * mix
+            return (sums + strength * centre) / (ratios.shape[0] + strength)
+
+        return fixed_point(step, centre, MAX_ITER, self.tolerance)
+
+    def _best_level(self, values: Tensor, derivatives: Tensor) -> Tensor:
+        """`equable.calibrators.arc_loss_curves.best_levels` of one curve (G,), as (1,)."""
+        best = values.argmin().reshape(1)
+        left = torch.where(derivatives[best] > 0, best - 1, best).clamp(0, len(values) - 2)
+        right = left + 1
+        f0 = values[left]
+        f1 = values[right]
+        d0 = derivatives[left] * self.width
+        d1 = derivatives[right] * self.width
+        a = 3 * (2 * (f0 - f1) + d0 + d1)
+        b = 2 * (3 * (f1 - f0) - 2 * d0 - d1)
+        rising = b + (b**2 - 4 * a * d0).clamp(min=0.0).sqrt()
+        end = (f0 > f1).to(values.dtype)
+        t = torch.where(rising > 0, -2 * d0 / torch.where(rising > 0, rising, 1.0), end)
+        return self.grid[left] + self.width * t.clamp(0.0, 1.0)
+
+
+# BiasCorrection and TaskMix ----------------------------------------------------------------------
+
+
+class BiasCorrected(Layer):
+    """BiasCorrection: softmax of scaled and shifted logits."""
+
+    def __init__(self, calibrator: BiasCorrection | TaskMix, **constants: Any) -> None:
+        super().__init__(calibrator, **constants)
+        base = calibrator if isinstance(calibrator, BiasCorrection) else calibrator._base()
+        self.by = base.by
+
+    def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """softmax(scale_c · z_c + offset_c)."""
+        z = logits if self.by == "newest" else torch.log_softmax(logits, dim=1).clamp(min=LOWEST)
+        return torch.softmax(self.scales_ * z + self.offsets_, dim=1), None
+
+
+class MixedTasks(BiasCorrected):
+    """TaskMix: bias correction with the task mix of the batch as the prior."""
+
+    def __init__(self, calibrator: TaskMix) -> None:
+        prior = task_shares(calibrator)
+        super().__init__(
+            calibrator,
+            members=np.eye(len(prior))[calibrator.class_tasks_.astype(np.int64)],
+            prior=prior,
+            strengths=STRENGTHS,
+            log_strengths=math.log(len(STRENGTHS)),
+            multipliers=MULTIPLIERS,
+            log_multipliers=math.log(len(MULTIPLIERS)),
+            most=buffer_rows(calibrator),
+            log_odds=math.log(calibrator.odds),
+            floor=FLOOR,
+            tolerance=TOLERANCE_LEFT_OUT,
+        )
+        self.adapts = calibrator.odds < math.inf
+
+    def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """p'_ic ∝ p_ic · (v₀ + Σ_s v_s W^s_it / P_it)."""
+        posterior, _ = super().forward(logits, features)
+        alone = not torch.compiler.is_compiling() and len(logits) == 1
+        if alone or not self.adapts:
+            return posterior, None
+        ratios = (posterior @ self.members).clamp(min=self.floor) / self.prior  # (n, T)
+        evidence = self._log_evidence(ratios) - self.log_strengths
+        weights = torch.softmax(torch.cat([self.log_odds.reshape(1), evidence]), dim=0)
+        tilts = weights[0].expand_as(ratios)
+        for k, strength in enumerate(STRENGTHS, start=1):
+            mixes = self._mixes(ratios, strength)
+            tilts = tilts + weights[k] * mixes / (self.prior * (ratios * mixes).sum(dim=1, keepdim=True))
+        adapted = posterior * (tilts @ self.members.T)
+        return adapted / adapted.sum(dim=1, keepdim=True), None
+
+    def _mixes(self, ratios: Tensor, strength: float) -> Tensor:
+        """For each row the task mix of the others, (n, T): the leave-one-out EM of `estimate_mix`."""
+        n_rows = torch.ones_like(ratios[:, 0]).sum()
+        pull = strength * (n_rows / self.most).clamp(min=1.0)
+
+        def step(mix: Tensor) -> Tensor:
+            shares = ratios * mix
+            shares = shares / shares.sum(dim=1, keepdim=True)
+            return (shares.sum(dim=0) - shares + pull * self.prior) / (n_rows - 1 + pull)
+
+        return fixed_point(step, self.prior.expand_as(ratios).clone(), MAX_ITER_LEFT_OUT, self.tolerance)
+
+    def _log_evidence(self, ratios: Tensor) -> Tensor:
+        """`equable.calibrators.task_mix.log_evidence` of one batch, (S,)."""
+        place = torch.ones_like(ratios[:, 0]).cumsum(0).long()
+        # the two fixed orders: positions sorted by the fifth power of their hash
+        hashes = place * self.multipliers[:, None] % PRIME
+        square = hashes**2 % PRIME
+        orders = (square**2 % PRIME * hashes % PRIME).argsort(dim=1)
+        rows = ratios[self._sorted(ratios)][orders]  # (2, n, T)
+        limit = place[-1].clamp(max=self.most.ceil().long())
+        counts = (self.strengths[:, None] * self.prior).expand(2, -1, -1).clone()
+
+        def go_on(i: Tensor, counts: Tensor, logs: Tensor) -> Tensor:
+            return i < limit
+
+        def body(i: Tensor, counts: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            gains = rows.index_select(1, i.reshape(1)) * counts
+            total = gains.sum(dim=2, keepdim=True)
+            return i + 1, counts + gains / total, logs + (total[..., 0] / (self.strengths + i)).log()
+
+        start = torch.zeros_like(place[0]), counts, torch.zeros_like(counts[..., 0])
+        logs: Tensor = while_loop(go_on, body, start)[2]
+        return logs.logsumexp(dim=0) - self.log_multipliers
+
+    def _sorted(self, ratios: Tensor) -> Tensor:
+        """The order of the rows by their ratios, the last task's first."""
+        keys = (ratios.log() * 1e9).round()
+        order = keys[:, 0].argsort(stable=True)
+        for key in keys.unbind(dim=1)[1:]:
+            order = order[key[order].argsort(stable=True)]
+        return order
