@@ -143,6 +143,12 @@ class TaskMix(Calibrator):
         )
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
+        return self.probabilities_and_mixes(rows, out)[0]
+
+    def probabilities_and_mixes(
+        self, rows: Outputs, out: np.ndarray | None = None
+    ) -> tuple[np.ndarray, FloatArray]:
+        """Probabilities (N, K) of checked rows, and the mix (G, T) of each group in sorted order."""
         result = np.empty(rows.logits.shape) if out is None else out
         by_task, spreads = self._posteriors(rows.logits, result)
         codes, n_groups = group_codes(rows.groups, len(rows))
@@ -154,7 +160,7 @@ class TaskMix(Calibrator):
             chosen = block.start + np.flatnonzero(several[block])
             adapted = result[chosen] * batches.tilts[chosen][:, tasks]
             result[chosen] = adapted / adapted.sum(axis=1, keepdims=True)
-        return result
+        return result, batches.mixes
 
     def _posteriors(self, logits: np.ndarray, out: np.ndarray | None) -> tuple[FloatArray, FloatArray]:
         """P (N, T) and max z − mean z (N,); the posteriors of the classes are written to `out`."""

@@ -15,6 +15,7 @@ from equable.reports.tables.arrivals import all_arrivals_table, arrivals_table
 from equable.reports.tables.batch_estimates import batch_estimates_table
 from equable.reports.tables.by_task import protocol_table, referral_table, steps_table, task_table
 from equable.reports.tables.comparison import comparison_table
+from equable.reports.tables.decisions import answered_table, sets_table
 from equable.reports.tables.main import beside_paper_table, intervals_table, main_table
 from equable.reports.tables.render import csv_text, latex, markdown, rich_table
 from equable.reports.tables.runtime import runtime_table
@@ -42,7 +43,7 @@ __all__ = [
 
 def build_tables(results: Results) -> list[Table]:
     """Every table that the results have numbers for, the main one first."""
-    tables = [intervals_table(results), task_table(results)]
+    tables = [intervals_table(results), task_table(results), sets_table(results), answered_table(results)]
     if results.has_tasks:
         tables.insert(0, main_table(results))
     if results.file is None:
