@@ -78,6 +78,11 @@ def _status(text: bytes) -> MonitorStatus | None:
 
 def monitor_page(log: MonitorLog) -> str:
     """One self-contained HTML page, light and dark."""
+    return render_page(_page(log, {plot.name: draw(plot, png=False) for plot in monitor_plots(log)}))
+
+
+def monitor_plots(log: MonitorLog) -> list[Plot]:
+    """Accuracy and ECE, the mix of tasks where there is one, the e-value."""
     last = log.lines[-1]
     plots = [
         Plot("accuracy", ACCURACY, _accuracy_alt(last), lambda: _draw_accuracy(log)),
@@ -88,8 +93,7 @@ def monitor_page(log: MonitorLog) -> str:
     if last.mix is not None:
         alt = f"Shares of {len(last.mix)} tasks in the window over rows."
         plots.insert(1, Plot("mix", MIX, alt, lambda: _draw_mix(log)))
-    drawn = {plot.name: draw(plot, png=False) for plot in plots}
-    return render_page(_page(log, drawn))
+    return plots
 
 
 ACCURACY = (
@@ -168,7 +172,7 @@ def _draw_accuracy(log: MonitorLog) -> Figure:
     for name, label, color, line in shown:
         upper.plot(*_points(lines, name), color=color, linestyle=line, label=label)
     upper.set_ylabel("Accuracy (%)")
-    upper.legend(loc="best", ncols=3)
+    figure.legend(ncols=3, loc="outside upper left", handlelength=2.2)
     lower.plot(*_points(lines, "ece"), color=GREEN)
     lower.set_ylabel("ECE (%)")
     lower.set_ylim(bottom=0)
@@ -193,10 +197,10 @@ def _draw_mix(log: MonitorLog) -> Figure:
         found: list[Any] = [
             (line.rows, 100 * line.mix[t]) for line in lines if line.mix and len(line.mix) > t
         ]
-        label = str(t + 1) if n_tasks <= LEGEND_TASKS else None
+        label = f"task {t + 1}" if n_tasks <= LEGEND_TASKS else None
         axes.plot(*zip(*found, strict=True), color=look.color, linestyle=look.line, label=label)
     if n_tasks <= LEGEND_TASKS:
-        axes.legend(title="Task", ncols=min(n_tasks, 6), loc="best")
+        figure.legend(ncols=min(n_tasks, 6), loc="outside upper left", handlelength=2.2)
     axes.set_ylabel("Share of the window (%)")
     axes.set_xlabel("Rows seen")
     axes.set_ylim(-2, 102)
@@ -210,6 +214,7 @@ def _draw_e(log: MonitorLog) -> Figure:
     axes.plot([line.rows for line in lines], [max(line.e_value, 1e-3) for line in lines], color=INK)
     axes.axhline(ALARM, color=VERMILION, linestyle=":")
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # the style draws no formulas
     axes.set_ylabel("e-value")
     axes.set_xlabel("Rows seen")
     axes.grid(axis="y")

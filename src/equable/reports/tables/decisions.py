@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from equable.benchmark.decide import LEVEL
+from equable.decisions.prediction_sets import GUARANTEES
 from equable.reports.results import Results, spread
 from equable.reports.results.results import Record
 from equable.reports.sentences import TOLERATED
@@ -35,7 +36,7 @@ def sets_table(results: Results) -> Table | None:
     columns = (*(percent(name.lower().replace(" ", "_"), name, 1) for name in names), SIZE)
 
     def rows(method: str, records: Sequence[Record]) -> Iterator[Row]:
-        for guarantee in records[0]["sets"]:
+        for guarantee in (name for name in GUARANTEES if name in records[0]["sets"]):
             sets = [record["sets"][guarantee] for record in records]
             values = zip(*([*found["coverage"], found["size"]] for found in sets), strict=True)
             label = f"{results.label(method)}, {guarantee} guarantee"
