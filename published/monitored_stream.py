@@ -3,7 +3,7 @@
     python -m published.monitored_stream [PAGE.html]
 
 The test rows of a seed pass once, eight at a time, from task to task with overlap; each label comes 100 rows after
-its row. Writes docs/images/monitor-*.svg and the numbers of the page; PAGE.html is the page of TaskMix's log.
+its row. Writes docs/images/monitor-*.svg and the numbers of the page, and prints its table; PAGE.html is the page of TaskMix's log.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,8 +50,22 @@ def stream_log(calibrator: equable.calibrators.Calibrator, seed: int, log: Path)
     return read_log(log)
 
 
+def table(numbers: dict[str, list[dict[str, Any]]]) -> str:
+    """The rows of the page's table: means over seeds, and how many monitors gave an alarm."""
+    rows = []
+    for name, found in numbers.items():
+        means = [
+            100 * np.mean([seed[key] for seed in found]) for key in ("promised_accuracy", "accuracy", "ece")
+        ]
+        alarms = sorted(seed["alarm_row"] for seed in found if seed["alarm_row"] is not None)
+        where = f" (at rows {alarms[0]} to {alarms[-1]})" if alarms else ""
+        cells = [name, *(f"{mean:.1f}" for mean in means), f"{len(alarms)} of {len(found)}{where}"]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def main() -> None:
-    numbers: dict[str, list[dict[str, object]]] = {name: [] for name in CALIBRATORS}
+    numbers: dict[str, list[dict[str, Any]]] = {name: [] for name in CALIBRATORS}
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore", EquableWarning)
         for seed in range(10):
@@ -62,12 +77,13 @@ def main() -> None:
                 numbers[name].append({"seed": seed, "rows": last.rows, "alarm_row": alarm, **measured})
                 if (seed, name) == (0, "TaskMix"):
                     for plot in monitor_plots(log):
-                        write_bytes(ROOT / "docs" / "images" / f"monitor-{plot.name}.svg", render(plot, "svg"))
+                        write_bytes(
+                            ROOT / "docs" / "images" / f"monitor-{plot.name}.svg", render(plot, "svg")
+                        )
                     for page in sys.argv[1:]:
                         write_text(page, monitor_page(log))
     write_json(FILE, numbers)
-    for name, found in numbers.items():
-        print(name, *found, sep="\n  ")
+    print(table(numbers))
 
 
 if __name__ == "__main__":
