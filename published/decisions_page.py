@@ -24,7 +24,13 @@ Numbers behind [decisions](decisions.md), at a level of 90 % and a tolerated err
 draws. A draw of a stored run pools the calibration buffer and the test rows of a seed's last step, takes as many buffer rows of
 each class anew, and tests on the rest; seeds take turns, and draw i has the seed i. CIFAR-100: 20 buffer rows a class. Planted: three
 tasks of two Gaussian classes, a buffer of 600 rows with equal tasks, 6,000 test rows of a random mix. RC, pooled, is split conformal on one
-temperature, with one threshold for all rows."""
+temperature, with one threshold for all rows. Draws of a run share its networks (2 to 10 seeds) and most of its rows: the intervals are
+about other buffers, not about other networks."""
+
+WHY = """\
+Task guarantee: cross-fitting with few rows makes the level approximate. Batch guarantee: the mix of a batch is estimated from its rows, and a
+single row has the mix π, every task alike, whatever the stream is like: SkinLesions has 89 % of its rows in one task. A class with a handful of
+buffer rows has no guarantee of its own. Draws in which nothing is answered count as kept."""
 
 
 def title(name: str) -> str:
@@ -145,6 +151,7 @@ def page(numbers: Numbers) -> str:
         if failed
         else "No interval lies wholly on the wrong side of its level.",
         "\n".join(f"- {sentence}" for sentence in failed),
+        WHY,
         "## Monitor",
         f"Calibrated streams, {monitor['streams']:,} of {monitor['rows']:,} labels each: {monitor['false_alarms']} alarms "
         "(promised: at most 1 %). Labels from a loss of accuracy to the alarm, median / 90 % quantile of 200 streams whose "
@@ -152,7 +159,7 @@ def page(numbers: Numbers) -> str:
         delay_table(monitor["delays"]),
         "## Size",
         f"10⁶ rows of 100 classes in groups of 1,000, ten tasks, a buffer of 2,000 rows; the input takes {scale['input_mb']:,} MB. "
-        "One core, shared with other programs; peak memory of the process.",
+        "Seconds of one core, peak memory of the process.",
         grid(
             ("Part", "Seconds", "Peak (MB)"),
             [

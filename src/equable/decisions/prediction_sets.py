@@ -27,9 +27,9 @@ class PredictionSets:
     and class c of task t is in the set of a row when its score is at most τ_t:
 
     - ``guarantee="task"``: τ_t is the ⌈(n_t + 1) · level⌉-th smallest score of the n_t buffer rows of task t
-      (Mondrian conformal). The level holds on every task, whatever the mix of the batch.
+      (Mondrian conformal). Aims at the level on every task, whatever the mix.
     - ``guarantee="batch"``: buffer rows of task t weigh w_t = q_t / (n_t / n); τ_t is the least score at
-      which their weights reach level · (n + w_t) (weighted conformal under label shift). The level holds on
+      which their weights reach level · (n + w_t) (weighted conformal under label shift). Aims at the level on
       the batch as a whole: sets are smaller in batches of one task, and rare tasks of a batch are not
       protected.
 

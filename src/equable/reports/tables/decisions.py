@@ -21,8 +21,8 @@ ANSWERED = (
 )
 SETS_NOTE = (
     "Coverage: share of rows whose true class is in the set. Task guarantee: one threshold a task of the "
-    "candidate class. Batch guarantee: one threshold for the estimated mix of the batch; RC has one mix, "
-    "which makes it pooled split conformal. Thresholds come from the calibration buffer, cross-fitted."
+    "candidate class. Batch guarantee: one threshold for the mix of the batch, which TaskMix estimates; with "
+    "other methods it is pooled split conformal. Thresholds come from the calibration buffer, cross-fitted."
 )
 ANSWERED_NOTE = (
     f"The threshold comes from the calibration buffer: an upper 90 % bound of the errors is ≤ {TOLERATED}. "
