@@ -86,8 +86,8 @@ def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(source,
     with np.load(arrays) as found:
         size = found["sets"].sum(axis=1).mean()
         answered = found["accepted"].mean()
-    assert f"{size:.2f}</td>" in text.split('id="table-sets"')[1]
-    assert f"{100 * answered:.1f}</td>" in text.split('id="table-answered"')[1]
+    assert f"{size:.2f}</span>" in text.split('id="table-sets"')[1]
+    assert f"{100 * answered:.1f}</span>" in text.split('id="table-answered"')[1]
 
 
 @pytest.fixture
