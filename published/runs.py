@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import equable
 from equable.benchmark.ablate import ablate_step
-from equable.benchmark.batching import SCHEMA, measure
+from equable.benchmark.batching import SCHEMA, measure, standard_decisions
 from equable.benchmark.environment import cpu_count
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.process_pool import one_thread, run_local
@@ -149,7 +149,13 @@ def compute_step(build: Path, unit: tuple[str, int, int]) -> list[dict[str, Any]
         methods = {m: METHODS[m] for m in ARRIVING}
         records = list(measure(loaded, seed, settings.n_bins, 0, methods, stream=False))
         write_sealed(
-            folder.arrivals / f"seed-{seed}.json", {"schema": SCHEMA, "outputs": digest, "records": records}
+            folder.arrivals / f"seed-{seed}.json",
+            {
+                "schema": SCHEMA,
+                "outputs": digest,
+                "records": records,
+                "decisions": standard_decisions(loaded, seed),
+            },
         )
         write_json(build / name / "extras" / f"seed-{seed}.json", extra_record(loaded, seed, settings))
         return ablate_step(folder, (seed, task))

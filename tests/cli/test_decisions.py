@@ -74,6 +74,22 @@ def test_a_calibrator_without_posteriors_and_current_with_decisions_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(source, decided, tmp_path):
+    test, page = source / "test.npz", tmp_path / "page.html"
+    options = ("--groups", "tasks", "--bootstrap", 0, "--html", page)
+    assert call("evaluate", test, decided, source / "ts.safetensors", *options).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "TaskMix, task guarantee" in text
+    assert "TS (ts), task guarantee" not in text  # no posteriors
+    arrays = tmp_path / "p.npz"
+    call("apply", decided, test, "--sets", "0.9", "--max-error", "0.05", "--groups", "tasks", "-o", arrays)
+    with np.load(arrays) as found:
+        size = found["sets"].sum(axis=1).mean()
+        answered = found["accepted"].mean()
+    assert f"{size:.2f}</span>" in text.split('id="table-sets"')[1]
+    assert f"{100 * answered:.1f}</span>" in text.split('id="table-answered"')[1]
+
+
 @pytest.fixture
 def log(tmp_path):
     """Twelve updates of a monitor with late labels; the answers are worse than promised."""
@@ -97,6 +113,7 @@ def test_the_page_of_a_log_holds_everything_and_loads_nothing(log):
         assert words in text
     assert "prefers-color-scheme: dark" in text
     assert "http-equiv" in text
+    assert "mathdefault" not in text  # a formula that the style does not draw
     assert not any(word in text for word in ('src="http', 'href="http', "url(http"))
     assert "first alarm row" in call("monitor", log).stdout
 

@@ -128,6 +128,19 @@ def test_a_class_with_one_row_stays_in_every_fit_and_is_not_scored():
     assert 4 not in shared.labels
 
 
+@pytest.mark.parametrize("calibrator", [equable.TaskMix(), equable.TemperatureScaling()])
+@pytest.mark.parametrize("guarantee", ["task", "batch"])
+def test_every_class_of_a_task_without_scored_rows_is_in(calibrator, guarantee):
+    data, test = make_incremental(n_per_class=20), make_incremental(n_per_class=5, seed=1)
+    first = np.unique(data.y, return_index=True)[1]
+    kept = (data.tasks < 2) | np.isin(np.arange(len(data.y)), first)  # one row a class of the last task
+    shared = cross_fit(calibrator, data.logits[kept], data.y[kept], tasks=data.tasks[kept])
+    found = equable.PredictionSets.from_cross_fit(shared, LEVEL, guarantee).predict_set(test.logits)
+    assert found[:, 6:].all()
+    assert not found[:, :6].all()
+    assert equable.Referral.from_cross_fit(shared, 0.99).accept(test.logits).any()
+
+
 def test_groups_do_not_see_one_another_and_chunks_change_nothing(shared, monkeypatch):
     logits, y = rows_of(np.ones(3) / 3, 400, np.random.default_rng(4))
     sets = equable.PredictionSets.from_cross_fit(shared, LEVEL)

@@ -6,7 +6,10 @@ A valid file of the same outputs and settings is never made again::
     {"schema": 2, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
         {"arrival": "mixed", "batch": 32, "method": "arc", "seed": 0, "accuracy": …, "nll": …,
          "average_ece": …, "pooled_accuracy": …, "pooled_nll": …, "pooled_ece": …,
-         "intervals": {"average_ece": [low, high], …}}, …]}
+         "intervals": {"average_ece": [low, high], …}}, …],
+     "decisions": [
+        {"arrival": "mixed", "batch": 32, "method": "taskmix", "seed": 0, "answered": …, "error": …,
+         "hindsight": …, "sets": {"task": {"coverage": [each task …, all rows], "size": …}, …}}, …]}
 
 ==========  ==========================================================================================
 arrival     a batch holds
@@ -30,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
+from equable.benchmark.decide import decision_records
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.process_pool import one_thread, run_steps
 from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest, stored_record
@@ -52,6 +56,8 @@ Record = dict[str, Any]
 SCHEMA = 2
 BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
+#: The arrivals that stand side by side in tables.
+STANDARD = (("pure", WHOLE), ("pure", 32), ("mixed", 32), ("pure", 1))
 STREAM_ROWS = 8
 STREAM_WINDOW = 256
 MEASURES = ("accuracy", "nll", "average_ece", "pooled_accuracy", "pooled_nll", "pooled_ece")
@@ -77,9 +83,9 @@ def measure_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
     path = folder.arrivals / f"seed-{seed}.json"
     config = folder.config()
     methods = measured_methods(methods_of(config))
-    known = _stored(path, digest, config.score, methods)
+    known, decisions = _stored(path, digest, config.score, methods)
     missing = {name: method for name, method in methods.items() if name not in known}
-    if not missing:
+    if not missing and decisions is not None:
         return [record for name in methods for record in known[name]]
     loaded = load_step(folder.task(seed, task))
     score = config.score
@@ -88,25 +94,37 @@ def measure_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
             warnings.simplefilter("ignore", expected)
         for record in measure(loaded, seed, score.n_bins, score.n_bootstrap, missing):
             known.setdefault(record["method"], []).append(record)
+        decisions = standard_decisions(loaded, seed) if decisions is None else decisions
     records = [record for name in methods for record in known.get(name, [])]
-    write_sealed(path, {"schema": SCHEMA, "outputs": digest, **score.model_dump(), "records": records})
+    settings = {"schema": SCHEMA, "outputs": digest, **score.model_dump()}
+    write_sealed(path, {**settings, "records": records, "decisions": decisions})
     return records
 
 
 def _stored(
     path: Path, digest: str, settings: ScoreSettings, methods: Mapping[str, Method]
-) -> dict[str, list[Record]]:
-    """Records by method of a valid file of these outputs and settings; outdated user methods are left out."""
+) -> tuple[dict[str, list[Record]], list[Record] | None]:
+    """Records by method and decisions of a valid file of these outputs and settings.
+
+    Outdated user methods are left out; files of earlier versions have no decisions.
+    """
     value = stored_record(path)
     records = value.pop("records", [])
+    decisions = value.pop("decisions", None)
     found: dict[str, list[Record]] = {}
     if value != {"schema": SCHEMA, "outputs": digest, **settings.model_dump()}:
-        return found
+        return found, None
     for record in records:
         name = record["method"]
         if name in methods and record.get("code", "") == methods[name].fingerprint:
             found.setdefault(name, []).append(record)
-    return found
+    return found, decisions
+
+
+def standard_decisions(step: Step, seed: int) -> list[Record]:
+    """Sets and referral in the standard arrivals."""
+    groups = batches_of(tasks_of(step.test), seed)
+    return decision_records(step, seed, {way: groups[way] for way in STANDARD})
 
 
 def measured_methods(methods: Mapping[str, Method] = METHODS) -> dict[str, Method]:

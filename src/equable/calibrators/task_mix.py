@@ -135,16 +135,22 @@ class TaskMix(Calibrator):
         return [BatchMix(*values) for values in facts]
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
+        return self.probabilities_and_mixes(rows, out)[0]
+
+    def probabilities_and_mixes(
+        self, rows: Outputs, out: np.ndarray | None = None
+    ) -> tuple[np.ndarray, FloatArray]:
+        """Probabilities (N, K) of checked rows, and the mix (G, T) of each group in sorted order."""
         result = np.empty(rows.logits.shape) if out is None else out
         codes, n_groups = group_codes(rows.groups, len(rows))
-        factors = self._adapt(*self._posteriors(rows.logits, result), codes, n_groups)[0]
+        factors, _, mixes, _, _ = self._adapt(*self._posteriors(rows.logits, result), codes, n_groups)
         tasks = self.class_tasks_.astype(np.int64)
         for block in row_blocks(*rows.logits.shape):
             # factors of a batch of one row, and under infinite odds, are 1: these rows keep every bit
             changed = block.start + np.flatnonzero((factors[block] != 1).any(axis=1))
             adapted = result[changed] * factors[changed][:, tasks]
             result[changed] = adapted / adapted.sum(axis=1, keepdims=True)
-        return result
+        return result, mixes
 
     def _posteriors(self, logits: np.ndarray, out: np.ndarray | None) -> tuple[FloatArray, FloatArray]:
         """P (N, T) and max z − mean z (N,); the posteriors of the classes are written to `out`."""

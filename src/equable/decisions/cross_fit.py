@@ -106,31 +106,32 @@ class CrossFit:
         rows = self.calibrator._check_rows(logits, features, groups)
         codes, _ = group_codes(rows.groups, len(rows))
         order = np.argsort(codes, kind="stable")
-        first = np.flatnonzero(np.diff(codes[order], prepend=-1))  # where each batch begins
+        ends = np.append(np.flatnonzero(np.diff(codes[order])) + 1, len(order))
         start = 0
         while start < len(order):
             # the last batch that ends within the chunk, or one larger batch
-            ends = np.append(first[1:], len(order))
-            fitting = ends[(ends > start) & (ends <= start + CHUNK_ROWS)]
-            end = int(fitting[-1] if len(fitting) else ends[ends > start][0])
+            last = np.searchsorted(ends, start + CHUNK_ROWS, side="right") - 1
+            end = int(ends[max(last, np.searchsorted(ends, start, side="right"))])
             chosen = order[start:end]
-            yield self._judge(chosen, rows[chosen], codes[chosen])
+            yield self._calibrated(chosen, rows[chosen], codes[chosen])
             start = end
 
-    def _judge(self, chosen: IntArray, rows: Outputs, codes: IntArray) -> Batches:
+    def row_weights(self, mixes: FloatArray) -> FloatArray:
+        """w_t = q_t / (n_t / n), (G, T); infinite for a task without scored rows."""
+        shares = self.row_shares
+        found: FloatArray = np.full(mixes.shape, np.inf)
+        np.divide(mixes, shares, out=found, where=shares > 0)
+        return found
+
+    def _calibrated(self, chosen: IntArray, rows: Outputs, codes: IntArray) -> Batches:
         codes = np.unique(codes, return_inverse=True)[1]
-        arrays = {"features": rows.features, "groups": codes}
-        probabilities = self.calibrator.predict_proba(rows.logits, **arrays)
-        if not isinstance(
-            self.calibrator, TaskMix
-        ):  # q = π: one mix, that of the buffer's rows, for every batch
+        if not isinstance(self.calibrator, TaskMix):  # q = π: one mix, the buffer's, for every batch
+            p = self.calibrator.predict_proba(rows.logits, features=rows.features, groups=codes)
             mixes = self.row_shares[None]
-            return Batches(chosen, probabilities, np.zeros_like(codes), mixes, np.ones_like(mixes))
-        mixes = np.stack([facts.mix for facts in self.calibrator.explain(rows.logits, **arrays)])
+            return Batches(chosen, p, np.zeros_like(codes), mixes, np.ones_like(mixes))
+        p, mixes = self.calibrator.probabilities_and_mixes(Outputs(rows.logits, groups=codes))
         mixes, same = np.unique(mixes, axis=0, return_inverse=True)  # single rows share one mix
-        return Batches(
-            chosen, probabilities, same.reshape(-1)[codes], mixes, mixes / task_shares(self.calibrator)
-        )
+        return Batches(chosen, p, same.reshape(-1)[codes], mixes, mixes / task_shares(self.calibrator))
 
 
 @dataclass(frozen=True, eq=False)

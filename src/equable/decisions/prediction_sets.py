@@ -27,9 +27,9 @@ class PredictionSets:
     and class c of task t is in the set of a row when its score is at most τ_t:
 
     - ``guarantee="task"``: τ_t is the ⌈(n_t + 1) · level⌉-th smallest score of the n_t buffer rows of task t
-      (Mondrian conformal). The level holds on every task, whatever the mix of the batch.
+      (Mondrian conformal). Aims at the level on every task, whatever the mix.
     - ``guarantee="batch"``: buffer rows of task t weigh w_t = q_t / (n_t / n); τ_t is the least score at
-      which their weights reach level · (n + w_t) (weighted conformal under label shift). The level holds on
+      which their weights reach level · (n + w_t) (weighted conformal under label shift). Aims at the level on
       the batch as a whole: sets are smaller in batches of one task, and rare tasks of a batch are not
       protected.
 
@@ -97,8 +97,18 @@ class PredictionSets:
         for batches in shared.batches(logits, features, groups):
             if found is None:
                 found = np.zeros((len(logits), batches.probabilities.shape[1]), dtype=bool)
-            found[batches.rows] = self._sets(shared, batches)
+            found[batches.rows] = self.sets_of(batches)
         assert found is not None  # logits have at least one row
+        return found
+
+    def sets_of(self, batches: Batches) -> np.ndarray:
+        """The sets of some batches of the cross-fit, (n, K)."""
+        shared = self._fitted()
+        tau = self._thresholds(shared, batches)
+        p = batches.probabilities
+        found: np.ndarray = 1 - p <= tau[batches.codes][:, shared.task_of_class]
+        found[:, shared.task_of_class < 0] = True  # a class without calibration rows: nothing is known
+        found[np.arange(len(p)), p.argmax(axis=1)] = True
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -132,14 +142,6 @@ class PredictionSets:
             )
         return self.cross_fit_
 
-    def _sets(self, shared: CrossFit, batches: Batches) -> np.ndarray:
-        tau = self._thresholds(shared, batches)
-        p = batches.probabilities
-        found: np.ndarray = 1 - p <= tau[batches.codes][:, shared.task_of_class]
-        found[:, shared.task_of_class < 0] = True  # a class without calibration rows: nothing is known
-        found[np.arange(len(p)), p.argmax(axis=1)] = True
-        return found
-
     def _thresholds(self, shared: CrossFit, batches: Batches) -> FloatArray:
         """τ (G, T)."""
         tau: FloatArray = np.empty(batches.mixes.shape)
@@ -150,7 +152,7 @@ class PredictionSets:
                 for t in range(shared.n_tasks):
                     tau[block, t] = _quantile(scores[:, tasks == t], float(self.confidence_level))
             else:
-                weights = batches.mixes[block] / shared.row_shares
+                weights = shared.row_weights(batches.mixes[block])
                 tau[block] = _weighted_quantiles(scores, tasks, weights, float(self.confidence_level))
         return tau
 
@@ -169,9 +171,8 @@ def task_sums(shared: CrossFit) -> FloatArray:
     tasks = shared.task_of_class
     members = np.eye(shared.n_tasks)[tasks] * (tasks >= 0)[:, None]
     sums: FloatArray = shared.posteriors @ members
-    sums[:, 0] += shared.posteriors[:, tasks < 0].sum(
-        axis=1
-    )  # classes without rows: their factor is 1 anyway
+    # classes without rows count with the first task; their factor is 1 anyway
+    sums[:, 0] += shared.posteriors[:, tasks < 0].sum(axis=1)
     return sums
 
 

@@ -50,8 +50,12 @@ class Referral:
     cross_fit_
         The fitted calibrator and its cross-fitted posteriors.
 
-    Notes ----- log(1 − confidence_level) / log(1 − max_error) effective rows without an error are needed:
-    45 at 5 % and 90 %.
+    Notes
+    -----
+    log(1 − confidence_level) / log(1 − max_error) effective rows without an error are needed: 45 at 5 % and
+    90 %. Tried are 100 thresholds, the top 1 %, 2 %, … of the buffer's weight; the lowest is taken of several
+    that may pass by luck, so that the level is approximate (docs/methods/decisions.md has its measured
+    rate). Rows that cross-fitting does not score have no part in the bound.
 
     Examples
     --------
@@ -93,12 +97,10 @@ class Referral:
 
     def accept(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
         """Whether the machine may answer each row, (N,) boolean; `groups` as for ``predict_proba``."""
-        if self.cross_fit_ is None:
-            raise NotFittedError("Referral must be fitted before use: call fit(logits, y, tasks=…) first")
         accepted = np.zeros(len(logits), dtype=bool)
         refused = 0
-        for batches in self.cross_fit_.batches(logits, features, groups):
-            tau = self._thresholds(self.cross_fit_, batches)[batches.codes]
+        for batches in self._fitted().batches(logits, features, groups):
+            tau = self.thresholds_of(batches)
             accepted[batches.rows] = batches.probabilities.max(axis=1) >= tau
             refused += int(np.isinf(tau).sum())
         self._warn_if_refused(refused, len(accepted))
@@ -106,11 +108,9 @@ class Referral:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write calibrator, cross-fit and settings to one safetensors file, atomically."""
-        if self.cross_fit_ is None:
-            raise NotFittedError("Referral must be fitted before it is saved")
+        shared = self._fitted()
         settings = np.array([self.max_error, self.confidence_level], dtype=np.float64)
-        arrays = {**self.cross_fit_.arrays(), SETTINGS: settings}
-        save_with_extras(self.cross_fit_.calibrator, path, arrays)
+        save_with_extras(shared.calibrator, path, {**shared.arrays(), SETTINGS: settings})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -118,6 +118,11 @@ class Referral:
         calibrator, extras = load_with_extras(path)
         max_error, level = stored_settings(path, extras, SETTINGS, "Referral")
         return cls.from_cross_fit(CrossFit.from_extras(path, calibrator, extras), max_error, level)
+
+    def _fitted(self) -> CrossFit:
+        if self.cross_fit_ is None:
+            raise NotFittedError("Referral must be fitted before use: call fit(logits, y, tasks=…) first")
+        return self.cross_fit_
 
     def _check_settings(self) -> None:
         require_share("max_error", self.max_error)
@@ -135,9 +140,10 @@ class Referral:
             stacklevel=3,
         )
 
-    def _thresholds(self, shared: CrossFit, batches: Batches) -> FloatArray:
-        """τ (G,), infinite where no threshold passes."""
-        tau = np.empty(len(batches.mixes))
+    def thresholds_of(self, batches: Batches) -> FloatArray:
+        """τ of each row of some batches of the cross-fit, (n,); infinite where no threshold passes."""
+        shared = self._fitted()
+        tau: FloatArray = np.empty(len(batches.mixes))
         best, right = _best_of_tasks(shared)
         sums = task_sums(shared)
         for block in row_blocks(len(tau), sums.size):
@@ -146,11 +152,11 @@ class Referral:
             winner = weighted.argmax(axis=2)  # task of the most probable class, (G, M)
             top = np.take_along_axis(weighted, winner[..., None], axis=2)[..., 0] / (ratios[:, 0] @ sums.T)
             wrong = ~right[np.arange(len(sums)), winner]
-            weights = (batches.mixes[block] / shared.row_shares)[:, shared.tasks]
+            weights = shared.row_weights(batches.mixes[block])[:, shared.tasks]
             tau[block] = _lowest_threshold(
                 top, wrong, weights, float(self.max_error), float(self.confidence_level)
             )
-        return tau
+        return tau[batches.codes]
 
 
 def _best_of_tasks(shared: CrossFit) -> tuple[FloatArray, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,14 @@ import numpy as np
 
 import equable
 from equable.arrays import FloatArray, IntArray
+from equable.benchmark.decide import Guarantee, measure_decisions
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score, rows_by_task, score_rows
-from equable.calibrators import CALIBRATORS, Calibrator, Uncalibrated, load
+from equable.calibrators import CALIBRATORS, Calibrator, Uncalibrated
 from equable.calibrators.newton import is_at_bound
+from equable.calibrators.serialization import load_with_extras
+from equable.decisions import CrossFit
+from equable.decisions.cross_fit import POSTERIORS
 from equable.deploy.apply_file import Applied, Grouping, apply_calibrator, group_rows
 from equable.deploy.fit_file import ALIASES, file_in_errors, load_outputs
 from equable.errors import InputError
@@ -87,13 +91,20 @@ def evaluate_file(
     plain = apply_calibrator(before, outputs, grouping)
     scoring = _Scoring(outputs, plain.probabilities, sha256_of(path), n_bins, n_bootstrap, random_state)
     scores = {UNCALIBRATED: scoring.score(UNCALIBRATED, plain, {"calibrator": UNCALIBRATED, "settings": {}})}
-    fitted = [load(file) for file in calibrators]
-    for file, calibrator, label in zip(calibrators, fitted, labels_of(calibrators, fitted), strict=True):
+    decisions = []
+    stored = [load_with_extras(file) for file in calibrators]
+    labels = labels_of(calibrators, [calibrator for calibrator, _ in stored])
+    for file, (calibrator, extras), label in zip(calibrators, stored, labels, strict=True):
         with file_in_errors(f"{file} on {path}"):
             applied = apply_calibrator(calibrator, outputs, grouping)
         source = {"file": Path(file).name, "sha256": sha256_of(file)}
         described = {"calibrator": kind_of(calibrator), "settings": calibrator.get_params()}
         scores[label] = scoring.score(label, applied, described | source)
+        if POSTERIORS in extras:
+            shared = CrossFit.from_extras(file, calibrator, extras)
+            kinds: tuple[Guarantee, ...] = ("batch",) if shared.class_tasks is None else ("task", "batch")
+            found = measure_decisions(shared, outputs, scoring.views, grouping.groups, kinds)
+            decisions.append({"arrival": "file", "batch": 0, "method": label, "seed": 0, **found})
     sizes = grouping.sizes
     facts = {
         "outputs": Path(path).name,
@@ -106,7 +117,8 @@ def evaluate_file(
         "bins": n_bins,
         "bootstrap": n_bootstrap,
     }
-    return Evaluation(_results(scores, scoring.ids, facts, grouping), facts)
+    results = _results(scores, scoring.ids, facts, grouping)
+    return Evaluation(replace(results, decisions=tuple(decisions)), facts)
 
 
 def kind_of(calibrator: Calibrator) -> str:

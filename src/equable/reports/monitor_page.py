@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,9 +77,12 @@ def read_log(path: str | os.PathLike[str]) -> MonitorLog:
 def _status(text: bytes) -> MonitorStatus | None:
     """One line, or None where it is not a whole status."""
     try:
-        return _STATUS.validate_json(text, strict=True)
+        status = _STATUS.validate_json(text, strict=True)
     except ValidationError:
         return None
+    values = (status.expected_accuracy, status.promised_accuracy, status.accuracy, status.ece, status.e_value)
+    is_finite = all(value is None or math.isfinite(value) for value in (*values, *(status.mix or ())))
+    return status if is_finite else None
 
 
 ACCURACY = (
@@ -87,6 +91,7 @@ ACCURACY = (
 )
 MIX = "Estimated shares of the tasks in the window."
 E_VALUE = "Evidence against calibrated confidences. The dotted line is the alarm, 100."
+TITLES = {"accuracy": "Accuracy", "mix": "Mix of tasks", "alarm": "Alarm"}
 BIASED = (
     "Accuracy, ECE and alarm speak of the rows whose labels came. Labels of referred rows alone are a biased "
     "sample."
@@ -95,6 +100,16 @@ BIASED = (
 
 def monitor_page(log: MonitorLog) -> str:
     """One self-contained HTML page, light and dark."""
+    sections = []
+    for plot in monitor_plots(log):
+        notes = [BIASED] if plot.name == "alarm" else ()
+        sections.append(PageSection(plot.name, TITLES[plot.name], notes, figures=[draw(plot, png=False)]))
+    page = Page(log.name, "equable monitor", _lead(log), _notes(log), _tiles(log.lines[-1]), sections)
+    return render_page(page)
+
+
+def monitor_plots(log: MonitorLog) -> list[Plot]:
+    """Accuracy and ECE, the mix of tasks where there is one, the e-value."""
     last = log.lines[-1]
     accuracies = (
         f"Accuracy over rows. At the end {_percent(last.expected_accuracy)} is expected, "
@@ -102,18 +117,12 @@ def monitor_page(log: MonitorLog) -> str:
     )
     shares = f"Shares of {len(last.mix or ())} tasks in the window over rows."
     e_values = f"The e-value over rows; it ends at {last.e_value:.3g}."
-    plots = {
-        "Accuracy": Plot("accuracy", ACCURACY, accuracies, lambda: _draw_accuracy(log.drawn)),
-        "Mix of tasks": Plot("mix", MIX, shares, lambda: _draw_mix(log.drawn)),
-        "Alarm": Plot("alarm", E_VALUE, e_values, lambda: _draw_e(log.drawn)),
-    }
-    if last.mix is None:
-        del plots["Mix of tasks"]
-    sections = [
-        PageSection(plot.name, title, [BIASED] if title == "Alarm" else (), figures=[draw(plot, png=False)])
-        for title, plot in plots.items()
+    plots = [
+        Plot("accuracy", ACCURACY, accuracies, lambda: _draw_accuracy(log.drawn)),
+        Plot("mix", MIX, shares, lambda: _draw_mix(log.drawn)),
+        Plot("alarm", E_VALUE, e_values, lambda: _draw_e(log.drawn)),
     ]
-    return render_page(Page(log.name, "equable monitor", _lead(log), _notes(log), _tiles(last), sections))
+    return [plot for plot in plots if plot.name != "mix" or last.mix is not None]
 
 
 def _tiles(last: MonitorStatus) -> list[tuple[str, str, str]]:
@@ -168,7 +177,7 @@ def _draw_accuracy(lines: Sequence[MonitorStatus]) -> Figure:
         ("accuracy", "observed", VERMILION, "-"),
     ):
         upper.plot(rows, 100 * _values(lines, name), color=color, linestyle=line, label=label)
-    upper.legend(loc="best", ncols=3)
+    figure.legend(ncols=3, loc="outside upper left", handlelength=2.2)
     lower.plot(rows, 100 * _values(lines, "ece"), color=GREEN)
     lower.set_ylim(bottom=0)
     _name_axes(upper, "Accuracy (%)", along="")
@@ -185,9 +194,9 @@ def _draw_mix(lines: Sequence[MonitorStatus]) -> Figure:
     for t in range(n_tasks):
         look = looks[(t + 1) % len(looks)]
         line = look.options(marker="", linewidth=LINE_WIDTH)
-        axes.plot(_values(mixed, "rows"), shares[:, t], label=str(t + 1), **line)
+        axes.plot(_values(mixed, "rows"), shares[:, t], label=f"task {t + 1}", **line)
     if n_tasks <= LEGEND_TASKS:
-        axes.legend(title="Task", ncols=min(n_tasks, 6), loc="best")
+        figure.legend(ncols=min(n_tasks, 6), loc="outside upper left", handlelength=2.2)
     axes.set_ylim(-2, 102)
     _name_axes(axes, "Share of the window (%)")
     return figure
@@ -198,5 +207,6 @@ def _draw_e(lines: Sequence[MonitorStatus]) -> Figure:
     axes.plot(_values(lines, "rows"), np.maximum(_values(lines, "e_value"), 1e-3), color=INK)
     axes.axhline(ALARM, color=VERMILION, linestyle=":")
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # the style draws no formulas
     _name_axes(axes, "e-value")
     return figure

@@ -118,6 +118,10 @@ REFERRAL = (
     "Where uncertain rows are referred to a person, one threshold decides for all tasks, so confidences must "
     "mean the same on every task."
 )
+SETS = (
+    "A prediction set holds every class that a row may belong to. Its level assumes that rows of a task look "
+    "as in the calibration buffer."
+)
 ARRIVAL = (
     "The paper takes each task's whole test set as one batch. In practice rows arrive in batches of any "
     "size, of one task or several, or one by one."
@@ -146,7 +150,8 @@ def _sections(
         ("tasks", "Task by task", [], *by_task),
         ("reliability", "Reliability", [], [], reliability, []),
         ("arrival", "How rows arrive", [ARRIVAL, *arrival_sentences(run)], ["arrivals"], ["arrivals"], []),
-        ("referral", "Referral", referral, [], ["referral"], ["referral"]),
+        ("referral", "Referral", referral, ["answered"], ["referral"], ["referral"]),
+        ("sets", "Prediction sets", [SETS], ["sets"], [], []),
         ("estimates", "Estimates of a batch", [ESTIMATES], ["batch_estimates"], [], []),
         ("steps", "After every task", [], [], [], ["steps", "steps_worst", "protocol"]),
         ("ablations", "Ablations", [], [], curves, ablations),

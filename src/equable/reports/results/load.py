@@ -44,7 +44,8 @@ def load_results(folder: Path) -> Results:
         scores=scores,
         noise=noise,
         ablations=_ablations(folder / "ablations", outputs),
-        arrivals=_arrivals(folder / "arrivals", outputs),
+        arrivals=_arrivals(folder / "arrivals", outputs, "records"),
+        decisions=_arrivals(folder / "arrivals", outputs, "decisions"),
         known=METHODS | _own_methods(config),
     )
 
@@ -92,13 +93,13 @@ def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
     return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
 
 
-def _arrivals(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
-    """The records that were measured on these outputs; others are outdated."""
+def _arrivals(folder: Path, outputs: set[str], key: str) -> tuple[Record, ...]:
+    """The records or decisions that were measured on these outputs; others are outdated."""
     found: list[Record] = []
     for path in sorted(folder.glob("seed-*.json")):
         value = read_sealed(path)
         if not isinstance(value, dict) or not {"outputs", "records"} <= set(value):
             raise FileFormatError(f"{path} must hold arrivals; it holds other keys. Delete it")
         current = value.get("schema") == SCHEMA and value["outputs"] in outputs
-        found += value["records"] if current else []
+        found += value.get(key, []) if current else []
     return tuple(found)

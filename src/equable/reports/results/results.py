@@ -52,6 +52,8 @@ class Results:
     noise: Mapping[tuple[int, int], Record]
     ablations: tuple[Record, ...] = ()
     arrivals: tuple[Record, ...] = ()
+    #: Prediction sets and referral, one record for each seed, method and arrival.
+    decisions: tuple[Record, ...] = ()
     #: Runtimes by (seed, task, method) that were kept where the scores of earlier tasks were not.
     seconds: Mapping[tuple[int, int, str], Mapping[str, float]] = field(default_factory=dict)
     #: The rows of `METHODS` and the user's own; for a file, the saved calibrators.

@@ -14,6 +14,7 @@ from equable.reports.tables.ablations import ablation_table
 from equable.reports.tables.arrivals import arrivals_table
 from equable.reports.tables.batch_estimates import batch_estimates_table
 from equable.reports.tables.by_task import protocol_table, referral_table, steps_table, task_table
+from equable.reports.tables.decisions import answered_table, sets_table
 from equable.reports.tables.main import beside_paper_table, intervals_table, main_table
 from equable.reports.tables.render import rich_table
 from equable.reports.tables.runtime import runtime_table
@@ -27,7 +28,7 @@ MARK = "* is the best of the ranked methods."
 
 def build_tables(results: Results) -> list[Table]:
     """Every table that the results have numbers for, the main one first."""
-    tables = [intervals_table(results), task_table(results)]
+    tables = [intervals_table(results), task_table(results), sets_table(results), answered_table(results)]
     if results.has_tasks:
         tables.insert(0, main_table(results))
     if results.file is None:

@@ -1,0 +1,79 @@
+"""Prediction sets and referral on rows with labels: coverage, size, share answered, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from equable.arrays import IntArray
+from equable.benchmark.methods import METHODS
+from equable.benchmark.score_record import ACCEPTED_ERROR
+from equable.benchmark.task_outputs import Step, tasks_of
+from equable.decisions import CrossFit, PredictionSets, Referral, cross_fit
+from equable.errors import InputError
+from equable.metrics import accepted_share
+from equable.outputs import Outputs
+
+Guarantee = Literal["task", "batch"]
+#: The level of the sets; referral tolerates `ACCEPTED_ERROR`.
+LEVEL = 0.9
+#: Methods whose decisions are measured as rows arrive → guarantees of their sets.
+DECIDED: dict[str, tuple[Guarantee, ...]] = {"rc": ("batch",), "taskmix": ("task", "batch")}
+
+
+def decision_records(
+    step: Step, seed: int, arrivals: Mapping[tuple[str, int], IntArray]
+) -> list[dict[str, Any]]:
+    """One record for each method of `DECIDED` and arrival; none where cross-fitting has too few rows."""
+    tasks = tasks_of(step.test)
+    views = [*(np.flatnonzero(tasks == task) for task in np.unique(tasks)), np.arange(len(tasks))]
+    records = []
+    for name, guarantees in DECIDED.items():
+        rows = METHODS[name].rows_of(step)
+        try:
+            shared = cross_fit(
+                METHODS[name].make(), rows.logits, rows.labels, features=rows.features, tasks=rows.tasks
+            )
+        except InputError:  # a single row of every class
+            return []
+        for (arrival, batch), groups in arrivals.items():
+            found = measure_decisions(shared, step.test, views, groups, guarantees)
+            records.append({"arrival": arrival, "batch": batch, "method": name, "seed": seed, **found})
+    return records
+
+
+def measure_decisions(
+    shared: CrossFit,
+    rows: Outputs,
+    views: Sequence[IntArray],
+    groups: np.ndarray | None,
+    guarantees: Sequence[Guarantee],
+) -> dict[str, Any]:
+    """Coverage of each view and mean size of the sets; share answered, their errors, share by hindsight."""
+    assert rows.labels is not None
+    kinds = {g: PredictionSets.from_cross_fit(shared, LEVEL, g) for g in guarantees}
+    hits = {g: np.empty(len(rows), dtype=bool) for g in guarantees}
+    sizes = dict.fromkeys(guarantees, 0.0)
+    p = np.empty(rows.logits.shape)
+    accepted = np.empty(len(rows), dtype=bool)
+    referral = Referral.from_cross_fit(shared, ACCEPTED_ERROR)
+    for batches in shared.batches(rows.logits, rows.features, groups):
+        chosen = batches.rows
+        p[chosen] = batches.probabilities
+        accepted[chosen] = p[chosen].max(axis=1) >= referral.thresholds_of(batches)
+        for guarantee, sets in kinds.items():
+            inside = sets.sets_of(batches)
+            hits[guarantee][chosen] = inside[np.arange(len(inside)), rows.labels[chosen]]
+            sizes[guarantee] += inside.sum() / len(rows)
+    wrong = p.argmax(axis=1) != rows.labels
+    return {
+        "sets": {
+            g: {"coverage": [float(hits[g][view].mean()) for view in views], "size": float(sizes[g])}
+            for g in guarantees
+        },
+        "answered": float(accepted.mean()),
+        "error": float(wrong[accepted].mean()) if accepted.any() else None,
+        "hindsight": accepted_share(rows.labels, p, ACCEPTED_ERROR),
+    }
