@@ -55,6 +55,7 @@ class Results:
     noise: Mapping[tuple[int, int], Record]
     ablations: tuple[Record, ...] = ()
     arrivals: tuple[Record, ...] = ()
+    unknown: tuple[Record, ...] = ()  # of rows of no known class, one record a seed and score
     #: Runtimes by (seed, task, method) that were kept where the scores of earlier tasks were not.
     seconds: Mapping[tuple[int, int, str], Mapping[str, float]] = field(default_factory=dict)
     #: The rows of `METHODS` and the user's own; for a file, the saved calibrators.

@@ -20,6 +20,7 @@ from equable.reports.tables.render import csv_text, latex, markdown, rich_table
 from equable.reports.tables.runtime import runtime_table
 from equable.reports.tables.scores_csv import scores_csv
 from equable.reports.tables.table import Table
+from equable.reports.tables.unknown import unknown_table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -54,6 +55,7 @@ def build_tables(results: Results) -> list[Table]:
             batch_estimates_table(results),
             referral_table(results),
             arrivals_table(results),
+            unknown_table(results),
             *(ablation_table(results, name) for name in results.ablation_names),
             runtime_table(results),
         ]
