@@ -85,10 +85,9 @@ def seed_record(step: Step, seed: int, n_bins: int, n_bootstrap: int) -> dict[st
                     test.labels, tasks, with_rc, p,
                     n_bins=n_bins, n_bootstrap=n_bootstrap, random_state=[seed, step.task],
                 )  # fmt: skip
-                found[name][arrival] |= {
-                    "from_rc": change.average_ece_change,
-                    "from_rc_interval": list(change.intervals["average_ece_change"]),
-                }
+                found[name][arrival]["from_rc"] = change.average_ece_change
+                if n_bootstrap:
+                    found[name][arrival]["from_rc_interval"] = list(change.intervals["average_ece_change"])
         learnt = getattr(calibrator, "class_temperatures_", None)
         if learnt is not None:
             found[name]["classes_at_bound"] = int(sum(map(is_at_bound, learnt)))

@@ -81,7 +81,7 @@ BENCHMARK_GROUPS = {
     "config": "main_metrics settings config config_errors layers grid user_methods methods "
     "oracles lascal tcil task_outputs",
     "folder": "run_folder sealed_settings environment progress run_data lease",
-    "scoring": "score_record score_rows score_method score batching ablate process_pool",
+    "scoring": "score_record score_rows score_method score batching ablate process_pool unknown",
     "running": "train workers seed_job seed_process dask_client run status",
 }
 # what is heavy or dangerous → the only parts that may import it
