@@ -27,9 +27,11 @@ tasks. The rows are sentence embeddings (384 numbers) of a frozen backbone, so t
 10 rows of each class."""
 NOTES = """**Accuracy / average ECE (%)**, means over seeds; in brackets the 95 % interval of the average ECE (Student's t over seeds). The lowest
 average ECE with the task as batch is in bold. DATS, LaSCal, ARC and TaskMix use the rows that arrive together, so they are shown
-also for shuffled batches of 32 and for single rows; all other methods give the same in every arrival."""
+also for shuffled batches of 32 and for single rows; all other methods give the same in every arrival. A more accurate method has a lower noise
+floor, which is part of the lower ECE of TaskMix."""
 FROM_RC = """Change of the average ECE from RC in points, a batch is one task. The interval is the wider one of Student's t over seeds and
-the paired bootstrap over test rows. A method is better or worse than RC if the interval excludes 0."""
+the paired bootstrap over test rows. A method is better or worse than RC if the interval excludes 0; the
+intervals are not widened for the number of comparisons."""
 
 
 def label(method: str) -> str:
@@ -114,29 +116,38 @@ def _winners(runs: Sequence[LearnerRun]) -> str:
     for run in runs:
         first = winner(run, list(scored_methods()))
         second = winner(run, [n for n in kept if n not in BY_BATCH])
+        third = min(scored_methods(), key=lambda n: run.mean(n, "average_ece", _shuffled(n)).mean)
         sentences.append(
-            f"- {run.title}: the lowest average ECE is that of {label(first)} ({_values(run, first, TASK)}); among methods that "
-            f"keep the predicted class and do not need batches of one task, that of {label(second)} ({_values(run, second, TASK)})."
+            f"- {run.title}: the lowest average ECE is that of {label(first)} ({_values(run, first, TASK)}), on shuffled batches of 32 that of "
+            f"{label(third)} ({_values(run, third, _shuffled(third))}); among methods that keep the predicted class whatever the batch, "
+            f"that of {label(second)} ({_values(run, second, TASK)})."
         )
     return "\n".join(sentences)
+
+
+def _shuffled(method: str) -> str:
+    """The arrival whose values a method has on shuffled batches."""
+    return SHUFFLED if method in BY_BATCH else TASK
 
 
 def _dats(runs: Sequence[LearnerRun]) -> str:
     rows = []
     for run in runs:
-        bounds = [record["methods"]["dats"]["classes_at_bound"] for record in run.records]
+        at_bound = sum(record["methods"]["dats"]["classes_at_bound"] > 0 for record in run.records)
         rows.append(
             [
                 run.title,
                 *(_verdict(run.from_rc(name)) for name in ("dats", "dats_shared")),
-                f"{sum(bounds) / len(bounds):.0f} of 150",
+                f"{at_bound} of {len(run.records)}",
             ]
         )
-    heading = ["", "DATS − RC", "DATS with one weight − RC", "class temperatures of DATS at a bound"]
+    heading = ["", "DATS − RC", "DATS with one weight − RC", "seeds with temperatures of DATS at 0.05"]
     return lines(
-        "Average ECE in points. DATS fits one weight for each class. With ten calibration rows of a class that are nearly all "
-        "classified correctly, the best temperature of most classes is at the lower bound, 0.05: their rows become overconfident. "
-        "With one weight for all classes this does not happen.",
+        "Average ECE in points. In an earlier trial DATS had 5.8 % and RC 5.0 %; the table answers whether DATS is "
+        "worse. DATS fits one weight for each class, on ten rows of it. With ER, MLP, seed 1, 96 of the 150 classes have no error "
+        "among their ten rows: nothing holds their temperature up, so it falls to the base temperature, 0.08, or to the bound of the package, 0.05; the "
+        "median of the other classes is 0.89. Test rows of those classes are then overconfident. With one weight for all classes "
+        "this does not happen.",
         words(heading, rows),
     )
 
