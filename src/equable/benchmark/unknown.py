@@ -6,6 +6,8 @@ for this; the measurements show what a threshold on a confidence or on a distanc
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 from equable.arrays import FloatArray
 from equable.benchmark.methods import METHODS
 from equable.benchmark.task_outputs import Step, load_step
+from equable.calibrators import Calibrator
 from equable.calibrators.prototypes import class_prototypes, distances_to_current
 from equable.outputs import Outputs
 
@@ -51,22 +54,30 @@ def false_positive_rate(known: FloatArray, unknown: FloatArray, kept: float = KE
 
 def measure_unknown(step: Step, unknown: Outputs) -> dict[str, dict[str, float]]:
     """Score → its AUROC and its false positive rate where 95 % of the test rows are kept."""
-    prototypes = class_prototypes(
-        step.calibration_buffer.features, step.calibration_buffer.labels, np.arange(step.test.n_classes)
-    )
-    pairs = {
-        "Distance to the nearest prototype": [
-            -distances_to_current(rows.features, prototypes) for rows in (step.test, unknown)
-        ]
-    }
-    for name in ("rc", "uncalibrated"):
+    buffer = step.calibration_buffer
+    assert buffer.features is not None
+    assert buffer.labels is not None
+    prototypes = class_prototypes(buffer.features, buffer.labels, np.arange(buffer.n_classes))
+
+    def closeness(rows: Outputs) -> FloatArray:
+        assert rows.features is not None
+        return -distances_to_current(rows.features, prototypes)
+
+    scores: dict[str, Callable[[Outputs], FloatArray]] = {}
+    for name in ("uncalibrated", "rc"):
         calibrator = METHODS[name].fit(step)
-        tops = [calibrator.predict_proba(rows.logits).max(axis=1) for rows in (step.test, unknown)]
-        pairs[f"Top probability, {METHODS[name].label}"] = tops
+        scores[f"Top probability, {METHODS[name].label}"] = partial(_top_probability, calibrator)
+    scores["Distance to the nearest prototype"] = closeness
+    found = {name: (score(step.test), score(unknown)) for name, score in scores.items()}
     return {
-        score: {"auroc": area_under_roc(*rows), "fpr95": false_positive_rate(*rows)}
-        for score, rows in reversed(pairs.items())
+        name: {"auroc": area_under_roc(*both), "fpr95": false_positive_rate(*both)}
+        for name, both in found.items()
     }
+
+
+def _top_probability(calibrator: Calibrator, rows: Outputs) -> FloatArray:
+    top: FloatArray = calibrator.predict_proba(rows.logits).max(axis=1)
+    return top
 
 
 def unknown_records(folder: Path) -> tuple[dict[str, Any], ...]:
