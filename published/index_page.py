@@ -87,5 +87,7 @@ def index_page(runs: Sequence[Published]) -> str:
         "Few calibration rows per class, a current task without errors, mixed batches, and distances whose size has no effect: "
         "[measurements of DATS, RC and ARC](limits.md).",
         SETTINGS,
-        "```{toctree}\n:glob:\n:hidden:\n\nclaims\nlimits\n*\n```",
+        "## Learners and text",
+        "Two learners and a linear head on sentence embeddings of CLINC150, ten seeds each: [learners and methods](learners.md).",
+        "```{toctree}\n:glob:\n:hidden:\n\nclaims\nlimits\nlearners\n*\n```",
     )

@@ -25,6 +25,8 @@ from equable.reports.figures import Plot, render
 from published.claims_page import claims_data, claims_page
 from published.headline import headline_plot, readme_block, with_block
 from published.index_page import index_page, index_plots
+from published.learners import load_learners
+from published.learners_page import learners_data, learners_page
 from published.limits import limit_plots, limits_data, limits_page
 from published.run_page import figure_data, plots_of, run_page
 from published.runs import ROOT, Published, compute, load
@@ -64,6 +66,17 @@ def common_files(runs: Sequence[Published]) -> dict[str, bytes]:
     }
 
 
+def learners_files(results: Path) -> dict[str, bytes]:
+    """The page of the learners on CLINC150 and its numbers."""
+    runs = load_learners(results)
+    if not runs:
+        return {}
+    return {
+        f"{PAGES}/learners.md": learners_page(runs).encode(),
+        f"{PAGES}/data/learners.json": data_text(learners_data(runs)),
+    }
+
+
 def figures(runs: Sequence[Published], name: str) -> dict[str, Plot]:
     """Path in the project → figure, of one run, or of all runs if `name` is empty."""
     if name:
@@ -90,7 +103,7 @@ def all_files(results: Path, build: Path) -> dict[str, bytes]:
     if not runs:
         raise SystemExit(f"{results} contains no run; python -m published.store RUN NAME stores one")
     names = tuple(run.name for run in runs)
-    files = common_files(runs)
+    files = common_files(runs) | learners_files(results)
     for run in runs:
         files |= run_files(run)
     units = [(name, path) for name in ("", *names) for path in figures(runs, name)]

@@ -7,7 +7,8 @@
                    environment.json   versions and hardware
                    seconds.json       runtimes, and average ECE before the rounding
                    seed-<s>/task-<T>/ the last task: validation.npz, test.npz, perturbed.npz, done.json,
-                                      and pts.safetensors, the fit of PTS on these rows
+                                      and pts.safetensors, the fit of PTS on these rows;
+                                      unknown.npz if the data have rows of no known class
 
 Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. The
 folder contains no images, no weights and no row numbers of the dataset. The fit of PTS is stored because it has
@@ -29,7 +30,9 @@ from equable.benchmark.process_pool import one_thread
 from equable.benchmark.run_folder import OUTPUT_FILES, RunFolder, open_run, outputs_digest
 from equable.benchmark.score_record import Score
 from equable.benchmark.sealed_settings import seal_settings
+from equable.benchmark.settings import Config
 from equable.benchmark.task_outputs import load_step
+from equable.benchmark.unknown import FILE as UNKNOWN
 from equable.errors import ConfigError, ConvergenceWarning, InputError
 from equable.files import read_json, read_sealed, sha256_of, write_json, write_sealed, write_text
 from equable.outputs import Outputs
@@ -58,15 +61,20 @@ def store_run(source: Path, target: Path, seeds: list[int] | None = None) -> lis
             f"{source} must contain a seed with {last + 1} finished tasks and scores; it has none"
         )
     shutil.rmtree(target, ignore_errors=True)
-    data = config.data.model_copy(update={"source": Path(config.data.source).name, "data_dir": ""})
-    slim = config.model_copy(update={"data": data, "seeds": chosen, "methods": {}})
-    write_text(target / "config.toml", slim.to_toml())
-    seal_settings(target, slim)
-    write_json(target / "environment.json", read_json(source / "environment.json"))
+    store_settings(source, target, config, chosen)
     write_json(target / SECONDS, _original(run, chosen, last))
     for seed in chosen:
         store_step(run.task(seed, last), RunFolder(target).task(seed, last))
     return chosen
+
+
+def store_settings(source: Path, target: Path, config: Config, seeds: list[int]) -> None:
+    """Store settings without paths of a machine, and the environment."""
+    data = config.data.model_copy(update={"source": Path(config.data.source).name, "data_dir": ""})
+    slim = config.model_copy(update={"data": data, "seeds": seeds, "methods": {}})
+    write_text(target / "config.toml", slim.to_toml())
+    seal_settings(target, slim)
+    write_json(target / "environment.json", read_json(source / "environment.json"))
 
 
 def _is_finished(run: RunFolder, seed: int, last: int) -> bool:
@@ -101,6 +109,9 @@ def store_step(source: Path, target: Path) -> None:
     facts = read_sealed(source / "done.json")
     kept = {name: facts[name] for name in KEPT_FACTS if name in facts}
     files = {name: sha256_of(target / name) for name in OUTPUT_FILES}
+    if (source / UNKNOWN).is_file():
+        halved(Outputs.load(source / UNKNOWN)).save(target / UNKNOWN, compress=True)
+        files[UNKNOWN] = sha256_of(target / UNKNOWN)
     write_sealed(target / "done.json", {**kept, "precision": "float16", "files": files})
     store_pts(target)
 

@@ -6,12 +6,15 @@ import json
 import re
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from published import claims_page, headline, index_page, limits, publish, run_page, store
 from published.claims import CLAIMS, verdict
 from published.evidence import POINTS, Estimate, Evidence, above, below, estimate, no_harm, within
+from published.learners import LEARNERS, STORED_SEEDS, load_learners, seed_record
+from published.learners_page import learners_data, learners_page
 from published.runs import RUNS, compute
 
 import equable
@@ -41,14 +44,14 @@ class TestWhatIsStored:
         assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) <= MOST_BYTES
 
     def test_is_among_the_runs_we_know(self):
-        assert {path.name for path in RESULTS.iterdir() if path.is_dir()} == set(STORED)
+        assert {path.name for path in RESULTS.iterdir() if path.is_dir()} == {*STORED, *LEARNERS}
         assert STORED
 
     def test_holds_nothing_but_outputs_and_facts(self):
         kinds = {path.name for path in RESULTS.rglob("*") if path.is_file()}
         assert kinds == {
             *OUTPUT_FILES, "done.json", "config.toml", "settings.json", "environment.json", "seconds.json",
-            "README.md", "pts.safetensors",
+            "README.md", "pts.safetensors", "scores.json", "unknown.npz",
         }  # fmt: skip
 
     def test_holds_no_images(self):
@@ -78,6 +81,36 @@ class TestWhatIsStored:
         )
         for step in steps:
             outputs_digest(step)  # raises where a file is not what done.json says
+
+
+class TestLearners:
+    """The three configurations of CLINC150."""
+
+    def test_the_page_prints_the_stored_scores(self):
+        runs = load_learners()
+        assert learners_page(runs) == text_of("learners.md")
+        assert_same_numbers(
+            json.loads(publish.data_text(learners_data(runs))), json.loads(text_of("data/learners.json"))
+        )
+
+    def test_learners_are_compared_at_one_commit_on_the_same_seeds(self):
+        runs = load_learners()
+        assert len({run.environment["commit"] for run in runs}) == 1
+        assert len({tuple(record["seed"] for record in run.records) for run in runs}) == 1
+
+    @pytest.mark.parametrize("name", LEARNERS)
+    def test_stored_outputs_give_the_stored_scores(self, name):
+        folder = RunFolder(RESULTS / name)
+        steps = [folder.task(seed, folder.config().n_tasks - 1) for seed in STORED_SEEDS]
+        assert all(outputs_digest(step) for step in steps)  # raises where a file is damaged
+        chosen = {m: METHODS[m] for m in ("rc", "uncalibrated", "bic")}
+        with mock.patch("published.learners.scored_methods", return_value=chosen):
+            found = seed_record(load_step(steps[0]), 0, 10, 0)
+        stored = next(r for r in load_learners() if r.name == name).records[0]["methods"]
+        for method in chosen:
+            for measure in ("accuracy", "nll", "average_ece"):  # a change of one task has 450 rows: too noisy
+                value = found[method]["batch = task"][measure]
+                assert value == pytest.approx(stored[method]["batch = task"][measure], abs=2e-3)
 
 
 @pytest.fixture(scope="module")

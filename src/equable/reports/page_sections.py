@@ -131,6 +131,11 @@ ESTIMATES = (
     "it lies on the test set's own task and rests on many calibration rows."
 )
 
+UNKNOWN = (
+    "Rows of classes that were never learnt get a known class, with any method. A threshold on the top "
+    "probability or on the distance to the nearest prototype refuses some of them; none was fitted to do so."
+)
+
 
 def _sections(
     run: Results, tables: Mapping[str, Table], figures: Mapping[str, DrawnFigure]
@@ -153,6 +158,7 @@ def _sections(
         ("referral", "Referral", referral, ["answered"], ["referral"], ["referral"]),
         ("sets", "Prediction sets", [SETS], ["sets"], [], []),
         ("estimates", "Estimates of a batch", [ESTIMATES], ["batch_estimates"], [], []),
+        ("unknown", "Unknown classes", [UNKNOWN], ["unknown"], [], []),
         ("steps", "After every task", [], [], [], ["steps", "steps_worst", "protocol"]),
         ("ablations", "Ablations", [], [], curves, ablations),
         ("runtime", "Runtime", [], [], ["runtime"], ["runtime"]),

@@ -11,6 +11,7 @@ from equable.benchmark.batching import SCHEMA
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score
 from equable.benchmark.sealed_settings import changes
+from equable.benchmark.unknown import unknown_records
 from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
 from equable.files import read_json, read_sealed
@@ -46,6 +47,7 @@ def load_results(folder: Path) -> Results:
         ablations=_ablations(folder / "ablations", outputs),
         arrivals=_arrivals(folder / "arrivals", outputs, "records"),
         decisions=_arrivals(folder / "arrivals", outputs, "decisions"),
+        unknown=unknown_records(folder),
         known=METHODS | _own_methods(config),
     )
 

@@ -19,6 +19,7 @@ from equable.reports.tables.main import beside_paper_table, intervals_table, mai
 from equable.reports.tables.render import rich_table
 from equable.reports.tables.runtime import runtime_table
 from equable.reports.tables.table import Table
+from equable.reports.tables.unknown import unknown_table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -40,6 +41,7 @@ def build_tables(results: Results) -> list[Table]:
             batch_estimates_table(results),
             referral_table(results),
             arrivals_table(results),
+            unknown_table(results),
             *(ablation_table(results, name) for name in results.ablation_names),
             runtime_table(results),
         ]
