@@ -3,7 +3,8 @@
 import pytest
 
 from equable.files import read_sealed, write_sealed
-from equable.reports.page import results_page
+from equable.reports.page import render_page
+from equable.reports.page_sections import run_page
 from equable.reports.results import load_results
 from equable.reports.tables import build_tables
 from planted_run import make_run, plant_arrivals
@@ -44,7 +45,7 @@ def test_sets_and_answered_rows_by_arrival(run):
     pure, mixed = tables["answered"].sections
     assert [c.text for c in pure.rows[0].cells] == ["12.5 ± 12.5", "2.0", "80.0 ± 0.0"]
     assert mixed.rows[0].cells[1].text == "–"  # nothing answered, no errors
-    page = results_page([run], list(tables.values()), [])
+    page = render_page(run_page(run, list(tables.values()), []))
     assert 'id="table-sets"' in page
     assert 'id="table-answered"' in page
 

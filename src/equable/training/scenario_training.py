@@ -130,12 +130,12 @@ def _do_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[
     trained = None if facts and MODEL in missing else _load_model(run, folder)
     if trained is None:
         trained = _train(run, index, folder, progress)
-        missing = list(files)
     _update_memories(run, index, None if MEMORY in missing else folder / MEMORY)
     if missing:
         made = write_files(run, index, folder, missing, trained)
         digests = {name: sha256_of(folder / name) for name in files}
-        write_sealed(folder / DONE, made | (facts or {}) | {"files": digests})
+        if facts is None or facts["files"] != digests:
+            write_sealed(folder / DONE, made | (facts or {}) | {"files": digests})
     (folder / "epoch.safetensors").unlink(missing_ok=True)
     written: dict[str, Any] = read_sealed(folder / DONE)  # with the types of a resumed run
     return written
@@ -158,9 +158,11 @@ def _is_intact(path: Path, facts: dict[str, Any] | None) -> bool:
 
 def _load_model(run: Run, folder: Path) -> dict[str, Any] | None:
     """Load the task's weights and return the facts of their training; None if missing or damaged."""
+    if not (folder / MODEL).is_file():
+        return None
     try:
         weights, facts = load_tensors(folder / MODEL)
-    except (FileNotFoundError, FileFormatError):
+    except FileFormatError:
         return None
     require_stamp(run, folder, facts)
     load_weights(run.network, weights, folder / MODEL)
