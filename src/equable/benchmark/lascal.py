@@ -86,30 +86,37 @@ class LaSCal(Calibrator):
         chosen = np.full(n_groups, self.replayed_temperature_)
         large = np.flatnonzero(np.bincount(codes, minlength=n_groups) >= 2 * N_BINS)
         best = np.full(len(large), np.inf)
+        importance = [self._importance(mixes[group]) for group in large]
+        members_of = [np.flatnonzero(codes == g) for g in large]
         grid = temperature_grid(GRID_POINTS) if len(large) else ()
         batch = ShiftedRows(rows.logits)
         for temperature, source in zip(grid, self.confidences_, strict=False):
             target = _confidences(batch, temperature)
             for i, group in enumerate(large):
-                loss = self._loss(source, target[codes == group], mixes[group])
+                loss = _loss(source, target[members_of[i]], importance[i])
                 if loss < best[i]:
                     best[i], chosen[group] = loss, temperature
         return chosen[codes]
 
-    def _loss(self, source: FloatArray, target: FloatArray, mix: FloatArray) -> float:
+    def _importance(self, mix: FloatArray) -> FloatArray:
+        """w_y·[correct] of each calibration row."""
         labels: IntArray = self.labels_.astype(np.int64)
-        importance = self.weights_ * (mix / self.prior_)[labels] * self.correct_
-        size, longer = divmod(len(target), N_BINS)  # the first bins are longer by one
-        places = np.arange(1, N_BINS)
-        edges = np.sort(target)[places * size + np.minimum(places, longer)]
-        bins = np.searchsorted(edges, target, side="right")
-        counts = np.bincount(bins, minlength=N_BINS)
-        mass = np.bincount(np.searchsorted(edges, source, side="right"), importance, minlength=N_BINS)
-        if counts.min() < 2:  # confidences saturate at 1 and bins run empty: nothing can be estimated
-            return np.inf
-        accuracy = (len(target) - 1) / len(source) * mass / (counts - 1)
-        gaps = target - accuracy[bins]
-        return float(np.mean(gaps**2))
+        return self.weights_ * (mix / self.prior_)[labels] * self.correct_
+
+
+def _loss(source: FloatArray, target: FloatArray, importance: FloatArray) -> float:
+    """The estimated squared calibration error of a batch with confidences `target`."""
+    size, longer = divmod(len(target), N_BINS)  # the first bins are longer by one
+    places = np.arange(1, N_BINS)
+    edges = np.sort(target)[places * size + np.minimum(places, longer)]
+    bins = np.searchsorted(edges, target, side="right")
+    counts = np.bincount(bins, minlength=N_BINS)
+    mass = np.bincount(np.searchsorted(edges, source, side="right"), importance, minlength=N_BINS)
+    if counts.min() < 2:  # confidences saturate at 1 and bins run empty: nothing can be estimated
+        return np.inf
+    accuracy = (len(target) - 1) / len(source) * mass / (counts - 1)
+    gaps = target - accuracy[bins]
+    return float(np.mean(gaps**2))
 
 
 def _confidences(rows: ShiftedRows, temperature: float) -> FloatArray:

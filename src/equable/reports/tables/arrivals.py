@@ -78,6 +78,8 @@ def all_arrivals_table(results: Results) -> Table | None:
     sections = tuple(
         Section(short_name(way), tuple(row(m, way) for m in methods)) for way in results.distinct_arrivals
     )
-    note = f"The stream drifts from task to task and is served with a window of {STREAM_WINDOW} rows."
+    note = (
+        f"The stream drifts from task to task, with a window of {STREAM_WINDOW} rows; LaSCal is not streamed."
+    )
     columns = tuple(MEASURES.values())
     return Table("all_arrivals", results.title, "All arrivals", "Method", columns, sections, (note,))
