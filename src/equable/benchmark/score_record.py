@@ -7,7 +7,7 @@ that a report needs neither the outputs nor a second fit.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -69,7 +69,7 @@ class Score:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the score atomically."""
-        write_sealed(path, {"schema": SCHEMA, **asdict(self)})
+        write_sealed(path, {"schema": SCHEMA, **vars(self)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
