@@ -52,10 +52,8 @@ class Results:
     noise: Mapping[tuple[int, int], Record]
     ablations: tuple[Record, ...] = ()
     arrivals: tuple[Record, ...] = ()
-    #: Prediction sets and referral, one record for each seed, method and arrival.
-    decisions: tuple[Record, ...] = ()
-    #: Rows of no known class, one record for each seed and score.
-    unknown: tuple[Record, ...] = ()
+    decisions: tuple[Record, ...] = ()  # sets and referral, for each seed, method and arrival
+    unknown: tuple[Record, ...] = ()  # rows of no known class, for each seed and score
     #: Runtimes by (seed, task, method) that were kept where the scores of earlier tasks were not.
     seconds: Mapping[tuple[int, int, str], Mapping[str, float]] = field(default_factory=dict)
     #: The rows of `METHODS` and the user's own; for a file, the saved calibrators.
