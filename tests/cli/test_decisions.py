@@ -91,7 +91,8 @@ def test_sets_of_a_calibrator_without_tasks_name_the_batch_guarantee(source, tmp
 def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(source, decided, tmp_path):
     test, page = source / "test.npz", tmp_path / "page.html"
     options = ("--groups", "tasks", "--bootstrap", 0, "--html", page)
-    assert call("evaluate", test, decided, source / "ts.safetensors", *options).exit_code == 0
+    done = call("evaluate", test, decided, source / "ts.safetensors", *options, "--json")
+    assert done.exit_code == 0, done.stderr
     text = page.read_text(encoding="utf-8")
     assert "TaskMix, task guarantee" in text
     assert "TS (ts), task guarantee" not in text  # no posteriors
@@ -100,6 +101,18 @@ def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(source,
     with np.load(arrays) as found:
         size = found["sets"].sum(axis=1).mean()
         answered = found["accepted"].mean()
+        hit = found["sets"][np.arange(len(found["sets"])), equable.Outputs.load(test).labels]
+    (record,) = json.loads(done.stdout)["decisions"]  # the other file has no posteriors
+    assert record["method"] == "TaskMix"
+    assert record["answered"] == pytest.approx(answered)
+    assert record["sets"]["task"]["size"] == pytest.approx(size)
+    assert record["sets"]["task"]["coverage"][-1] == {
+        "name": "All rows",
+        "coverage": pytest.approx(hit.mean()),
+    }
+    assert set(record) == {"method", "sets", "answered", "error", "hindsight"}
+    plain = call("evaluate", test, source / "ts.safetensors", "--bootstrap", 0, "--json")
+    assert "decisions" not in json.loads(plain.stdout)
     assert f"{size:.2f}</span>" in text.split('id="table-sets"')[1]
     assert f"{100 * answered:.1f}</span>" in text.split('id="table-answered"')[1]
 
