@@ -58,6 +58,11 @@ class Referral:
     that may pass by luck, so that the level is approximate (docs/methods/decisions.md has its measured
     rate). Rows that cross-fitting does not score have no part in the bound.
 
+    With any calibrator other than `TaskMix` the bound holds only for batches mixed like the buffer. With
+    `TaskMix`, n_eff assumes the same error rate at every weight: a few hard rows of a large weight among many
+    easy ones may make the bound too narrow. The batch's posteriors are leave-one-out averages, while the
+    buffer is re-weighted by one factor q / π.
+
     Examples
     --------
     >>> import numpy as np, equable
