@@ -50,6 +50,14 @@ def test_a_single_row_of_every_class_gives_no_decisions():
     assert standard_decisions(step, seed=0) == []
 
 
+def test_an_error_of_cross_fitting_is_not_hidden():
+    data = make_incremental()
+    data.tasks[0] += 1  # a class of two tasks
+    step = Step(2, outputs(data), outputs(data), outputs(make_incremental()), None, {})
+    with pytest.raises(equable.errors.InputError, match="each class must belong to one task"):
+        standard_decisions(step, seed=0)
+
+
 def test_arrivals_without_decisions_get_them_and_keep_their_records(tiny_run, monkeypatch):
     path = tiny_run.arrivals / "seed-0.json"
     whole = read_sealed(path)

@@ -48,9 +48,10 @@ def test_the_file_is_an_ordinary_calibrator_too(source, decided, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--sets", "1.5"), r"confidence_level must be in \(0, 1\); got 1.5"),
+        (("--sets", "1.5"), r"--sets must be in \(0, 1\); got 1.5"),
         (("--max-error", "0"), r"max_error must be in \(0, 1\); got 0"),
-        (("--sets", "0.9", "--guarantee", "row"), "guarantee must be one of"),
+        (("--sets", "0.9", "--guarantee", "row"), "--guarantee must be one of"),
+        (("--guarantee", "row"), "--guarantee must be one of"),
     ],
 )
 def test_bad_levels(source, decided, tmp_path, options, message):
@@ -74,10 +75,24 @@ def test_a_calibrator_without_posteriors_and_current_with_decisions_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_sets_of_a_calibrator_without_tasks_name_the_batch_guarantee(source, tmp_path):
+    rows = equable.Outputs.load(source / "buffer.npz")
+    equable.Outputs(rows.logits, rows.labels).save(tmp_path / "plain.npz")
+    cal = tmp_path / "cal"
+    made = call("calibrate", tmp_path / "plain.npz", "-m", "ts", "--decisions", "-o", cal)
+    assert made.exit_code == 0, made.stderr
+    words = ("apply", cal, source / "test.npz", "--sets", "0.9", "-o", tmp_path / "p.npz")
+    refused = call(*words)
+    assert refused.exit_code != 0
+    assert "--sets needs --guarantee batch" in refused.stderr
+    assert call(*words, "--guarantee", "batch").exit_code == 0
+
+
 def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(source, decided, tmp_path):
     test, page = source / "test.npz", tmp_path / "page.html"
     options = ("--groups", "tasks", "--bootstrap", 0, "--html", page)
-    assert call("evaluate", test, decided, source / "ts.safetensors", *options).exit_code == 0
+    done = call("evaluate", test, decided, source / "ts.safetensors", *options, "--json")
+    assert done.exit_code == 0, done.stderr
     text = page.read_text(encoding="utf-8")
     assert "TaskMix, task guarantee" in text
     assert "TS (ts), task guarantee" not in text  # no posteriors
@@ -86,6 +101,18 @@ def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(source,
     with np.load(arrays) as found:
         size = found["sets"].sum(axis=1).mean()
         answered = found["accepted"].mean()
+        hit = found["sets"][np.arange(len(found["sets"])), equable.Outputs.load(test).labels]
+    (record,) = json.loads(done.stdout)["decisions"]  # the other file has no posteriors
+    assert record["method"] == "TaskMix"
+    assert record["answered"] == pytest.approx(answered)
+    assert record["sets"]["task"]["size"] == pytest.approx(size)
+    assert record["sets"]["task"]["coverage"][-1] == {
+        "name": "All rows",
+        "coverage": pytest.approx(hit.mean()),
+    }
+    assert set(record) == {"method", "sets", "answered", "error", "hindsight"}
+    plain = call("evaluate", test, source / "ts.safetensors", "--bootstrap", 0, "--json")
+    assert "decisions" not in json.loads(plain.stdout)
     assert f"{size:.2f}</span>" in text.split('id="table-sets"')[1]
     assert f"{100 * answered:.1f}</span>" in text.split('id="table-answered"')[1]
 
@@ -130,6 +157,31 @@ def test_a_log_cut_in_the_middle_loses_the_cut_line_alone(log):
     again = read_log(log)
     assert [line.rows for line in again.lines] == [30 * i for i in range(1, 11)]
     assert again.replaced == 3
+    assert json.loads(call("monitor", log, "--json").stdout)["replaced"] == 3
+    assert "replaced: 3" in call("monitor", log).stdout
+    assert "labels that came later are not in the log" in monitor_page(again)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": -1, "labelled": -1},
+        {"rows": 2**63},
+        {"labelled": 361},
+        {"labelled": -1},
+        {"accuracy": 1.5},
+        {"ece": -0.5},
+        {"mix": []},
+        {"mix": [0.5, -0.1, 0.6]},
+        {"e_value": -1.0},
+    ],
+)
+def test_a_line_out_of_range_counts_as_damaged(log, wrong):
+    whole = read_log(log)
+    *lines, last = log.read_text().splitlines()
+    log.write_text("\n".join([*lines, json.dumps(json.loads(last) | wrong)]))
+    found = read_log(log)
+    assert (found.damaged, found.lines) == (1, whole.lines[:-1])
 
 
 @pytest.mark.parametrize(

@@ -173,3 +173,23 @@ def test_what_no_monitor_saved_is_refused(data, tmp_path):
         equable.Monitor(equable.TaskMix())
     with pytest.raises(InputError, match="keep must be a whole number ≥ 1"):
         equable.Monitor(cal, keep=0)
+    with pytest.raises(InputError, match="keep must be at most"):
+        equable.Monitor(cal, keep=10**20)
+
+
+def test_a_new_monitor_takes_a_new_log_and_a_loaded_one_continues_its_own(data, tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.touch()  # empty: new
+    cal = equable.TemperatureScaling().fit(data.logits, data.y)
+    monitor = equable.Monitor(cal, log=log)
+    monitor.update(data.logits[:5])
+    monitor.save(tmp_path / "monitor")
+    with pytest.raises(InputError, match=r"log\.jsonl has lines. Continue the saved monitor"):
+        equable.Monitor(cal, log=log)
+    equable.Monitor.load(tmp_path / "monitor", log=log).update(data.logits[5:9])
+    assert [json.loads(line)["rows"] for line in log.read_text().splitlines()] == [5, 9]
+    for wrong in (5, True):
+        with pytest.raises(InputError, match="log must be the path of a file or None"):
+            equable.Monitor(cal, log=wrong)
+        with pytest.raises(InputError, match="log must be the path of a file or None"):
+            equable.Monitor.load(tmp_path / "monitor", log=wrong)

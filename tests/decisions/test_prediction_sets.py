@@ -208,3 +208,17 @@ def test_refusals():
         equable.PredictionSets(equable.TaskMix()).predict_set(data.logits)
     with pytest.raises(NotFittedError):
         equable.Referral(equable.TaskMix()).accept(data.logits)
+
+
+def test_a_tiny_level_gives_the_smallest_sets():
+    rng = np.random.default_rng(7)
+    y = np.repeat(np.arange(4), 30)
+    logits = np.eye(4)[y] + rng.normal(size=(120, 4))
+    shared = cross_fit(equable.TaskMix(), logits, y, tasks=y // 2)
+    sizes = [
+        equable.PredictionSets.from_cross_fit(shared, level, guarantee).predict_set(logits).sum()
+        for guarantee in ("task", "batch")
+        for level in (1e-12, 1e-3, 0.9)
+    ]
+    assert sizes[0] <= sizes[1] <= sizes[2]
+    assert sizes[3] <= sizes[4] <= sizes[5]

@@ -5,9 +5,10 @@ import pytest
 from scipy.stats import beta
 
 import equable
-from equable.decisions import CrossFit
+from equable.decisions import CrossFit, cross_fit
+from equable.decisions.cross_fit import Batches
 from equable.decisions.referral import _lowest_threshold
-from equable.errors import EvidenceWarning
+from equable.errors import EvidenceWarning, InputError
 
 
 def planted(n, rng, shift=0.0):
@@ -39,7 +40,7 @@ def test_the_threshold_is_the_lowest_whose_upper_bound_passes():
     for weights in (np.ones(60), np.where(np.arange(60) % 3, 1.0, 2.0)):  # a row has over 1 % of the weight
         top = np.round(rng.beta(8, 1, 60), 2)
         wrong = rng.random(60) > top
-        found = _lowest_threshold(top[None], wrong[None], weights[None], 0.2, 0.8)[0]
+        found = _lowest_threshold(top[None], wrong[None], weights[None], np.zeros(1), 0.2, 0.8)[0]
         passing = []
         for tau in np.unique(top):
             w = weights[top >= tau]
@@ -86,3 +87,41 @@ def test_too_few_effective_rows_accept_nothing_and_say_so(tmp_path):
     again = equable.Referral.load(tmp_path / "referral")
     assert (again.max_error, again.confidence_level) == (0.05, 0.9)
     np.testing.assert_array_equal(again.accept(logits), enough.accept(logits))
+
+
+@pytest.mark.filterwarnings("ignore::equable.errors.EvidenceWarning")  # TaskMix warns, too
+def test_a_batch_of_a_task_without_scored_rows_is_refused():
+    """Task 1 has one row a class and 40 % errors; the buffer's scored rows are all of the easy task 0."""
+    rng = np.random.default_rng(4)
+
+    def rows(y):
+        said = np.where((y >= 2) & (rng.random(len(y)) > 0.6), 5 - y, y)
+        away = np.where((y[:, None] < 2) == (np.arange(4) < 2), 0, 8)
+        return 8 * np.eye(4)[said] - away + rng.normal(size=(len(y), 4))
+
+    y = np.r_[np.repeat([0, 1], 200), 2, 3]
+    shared = cross_fit(equable.TaskMix(), rows(y), y, tasks=y // 2)
+    referral = equable.Referral.from_cross_fit(shared)
+    with pytest.warns(EvidenceWarning, match="400 of 400 rows"):
+        assert not referral.accept(rows(np.repeat([2, 3], 200))).any()
+    mixes = np.array([[1.0, 0.0], [0.99, 0.01], [0.9, 0.1], [0.0, 1.0]])
+    batches = Batches(np.arange(4), np.eye(4), np.arange(4), mixes, np.ones((4, 2)))
+    assert np.isinf(referral.thresholds_of(batches)).tolist() == [False, False, True, True]
+
+
+def test_bad_input_names_its_culprit():
+    logits, y = planted(60, np.random.default_rng(5))
+    for seed in (-1, "a", 1.5):
+        with pytest.raises(InputError, match="random_state must be"):
+            cross_fit(equable.TemperatureScaling(), logits, y, random_state=seed)
+    shared = cross_fit(equable.TemperatureScaling(), logits, y)
+    for kind in (equable.Referral, equable.PredictionSets):
+        for wrong in (None, shared.calibrator):
+            with pytest.raises(InputError, match="shared must be a CrossFit"):
+                kind.from_cross_fit(wrong)
+    referral = equable.Referral.from_cross_fit(shared, max_error=5e-324)
+    for rows in (None, 5, iter(logits)):
+        with pytest.raises(InputError, match="logits must"):
+            referral.accept(rows)
+    with pytest.warns(EvidenceWarning, match="At least inf effective"):
+        assert not referral.accept(logits).any()

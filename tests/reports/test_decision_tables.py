@@ -1,5 +1,7 @@
 """Tables of prediction sets and bounded referral: planted records come back by arrival, means over seeds."""
 
+from dataclasses import replace
+
 import pytest
 
 from equable.files import read_sealed, write_sealed
@@ -53,3 +55,11 @@ def test_sets_and_answered_rows_by_arrival(run):
 def test_a_run_without_decisions_has_no_such_tables(tmp_path):
     run = load_results(make_run(tmp_path / "run"))
     assert not {"sets", "answered"} & {table.name for table in build_tables(run)}
+
+
+def test_the_note_counts_the_seeds_that_were_measured(run):
+    one = replace(run, decisions=tuple(found for found in run.decisions if found["seed"] == 1))
+    tables = {table.name: table for table in build_tables(one)}
+    for name in ("sets", "answered"):
+        assert tables[name].notes[0].startswith("One seed (1)")
+    assert tables["main"].notes[0].startswith("Mean ± standard deviation over 2 seeds")

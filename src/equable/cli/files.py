@@ -250,7 +250,12 @@ def monitor(
         write_text(html, monitor_page(found))
     last = asdict(found.lines[-1])
     first = None if found.first_alarm is None else found.first_alarm.rows
-    facts = {"updates": len(found.lines), "damaged_lines": found.damaged, "first_alarm_row": first}
+    facts = {
+        "updates": len(found.lines),
+        "damaged_lines": found.damaged,
+        "replaced": found.replaced,
+        "first_alarm_row": first,
+    }
     if json:
         print_json({"log": log, **last, **facts, "page": html})
         return

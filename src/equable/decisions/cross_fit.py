@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray
+from equable.arrays import FloatArray, IntArray, as_generator
 from equable.calibrators.base import Calibrator, group_codes
 from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.calibrators.task_mix import TaskMix, task_shares
@@ -199,13 +199,22 @@ def cross_fit(
     return CrossFit(fitted, posteriors[scored], rows.labels[scored], _class_tasks(rows))
 
 
+def require_cross_fit(value: Any) -> CrossFit:
+    """Raise unless `value` is a `CrossFit`."""
+    if not isinstance(value, CrossFit):
+        raise InputError(
+            f"shared must be a CrossFit, as cross_fit or CrossFit.load gives it; got {value!r:.100}"
+        )
+    return value
+
+
 def _new(calibrator: Calibrator) -> Calibrator:
     return type(calibrator)(**calibrator.get_params())
 
 
 def _folds(labels: IntArray, n_classes: int, random_state: int) -> IntArray:
     """The fold of each row, (N,); −1 for the row of a class that has no other."""
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     folds = np.full(len(labels), -1)
     dealt = 0  # classes go on where the one before ended: folds differ by few rows
     for c in range(n_classes):

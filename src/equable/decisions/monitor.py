@@ -24,6 +24,8 @@ N_BINS = 10
 # Logs are summed as whole numbers of 2⁻³²: such sums do not depend on the order.
 UNIT = 2.0**-32
 NO_LABEL = -1
+# Row numbers are 64-bit whole numbers.
+MOST_ROWS = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class Monitor:
     keep
         Rows whose confidence is kept for a later label, ≥ 1; labels of older rows are refused.
     log
-        A file to which each update appends its status as one JSON line; ``equable monitor`` draws it.
+        A new file to which each update appends its status as one JSON line; ``equable monitor`` draws it. A
+        file with lines is continued by `load` alone. Labels show in the line of the next update.
 
     Notes
     -----
@@ -109,10 +112,16 @@ class Monitor:
         keep: int = 100_000,
         log: str | os.PathLike[str] | None = None,
     ) -> None:
-        as_count(keep, "keep")
+        self.keep = as_count(keep, "keep")
+        if self.keep > MOST_ROWS:
+            raise InputError(f"keep must be at most 2⁶³ − 1; got {keep!r}")
         self._stream = Stream(calibrator, window)
-        self.keep = int(keep)
-        self.log = log
+        self.log = _log_path(log)
+        if self.log is not None and os.path.isfile(self.log) and os.path.getsize(self.log):
+            raise InputError(
+                f"log must be a new file, or the one of a saved monitor; {os.fsdecode(self.log)} has lines. "
+                "Continue the saved monitor with Monitor.load(…, log=…), or give another path"
+            )
         self._rows = 0
         self._labelled = 0
         self._log_products: IntArray = np.zeros(len(STAKES), dtype=np.int64)
@@ -196,7 +205,8 @@ class Monitor:
         memory = [extras.get(f"monitor_{name}", np.zeros(0)) for name in ("confidence", "predicted", "label")]
         if not _plausible(counts, memory, calibrator.n_classes_):
             raise FileFormatError(f"{path}: the counts and rows of the monitor must be those of one Monitor")
-        monitor = cls(calibrator, stream.window, int(counts[0]), log)
+        monitor = cls(calibrator, stream.window, int(counts[0]))
+        monitor.log = _log_path(log)  # it may have lines: they are continued
         monitor._stream = stream
         monitor._rows, monitor._labelled = int(counts[1]), int(counts[2])
         monitor._log_products = counts[3:]
@@ -259,7 +269,17 @@ class Monitor:
         return float(np.exp(min(log_mean, np.log(1e300))))
 
 
-def append_line(path: str | os.PathLike[str], value: dict[str, Any]) -> None:
+def _log_path(log: Any) -> str | bytes | None:
+    if log is None:
+        return None
+    try:
+        found: str | bytes = os.fspath(log)
+    except TypeError as error:
+        raise InputError(f"log must be the path of a file or None; got {log!r:.100}") from error
+    return found
+
+
+def append_line(path: str | bytes, value: dict[str, Any]) -> None:
     """Append one JSON line; a line that a kill cut off is ended first, so that it spoils no other."""
     line = json.dumps(value, allow_nan=False).encode() + b"\n"
     with open(path, "ab+") as stream:

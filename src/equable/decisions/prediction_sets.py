@@ -11,7 +11,7 @@ from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import Calibrator
 from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.calibrators.validation import require_choice
-from equable.decisions.cross_fit import Batches, CrossFit, cross_fit
+from equable.decisions.cross_fit import Batches, CrossFit, cross_fit, require_cross_fit
 from equable.decisions.settings import require_share, stored_settings
 from equable.errors import InputError, NotFittedError
 
@@ -34,8 +34,10 @@ class PredictionSets:
       protected.
 
     With too few rows for the level, τ_t is infinite: every class of the task is in. The most probable class
-    is always in. Both levels assume that rows of a task look as they did in the calibration buffer;
-    cross-fitting makes them approximate.
+    is always in; if tasks were given, so is a class without buffer rows. Both levels assume that rows of a
+    task look as they did in the calibration buffer; cross-fitting makes them approximate. With any calibrator
+    other than `TaskMix` the batch guarantee holds only for batches mixed like the buffer. `TaskMix`'s
+    posteriors of a batch are leave-one-out averages, while the buffer is re-weighted by one factor q / π.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ class PredictionSets:
         cls, shared: CrossFit, confidence_level: float = 0.9, guarantee: Literal["task", "batch"] = "task"
     ) -> Self:
         """Sets on a cross-fit that is there already; it may serve a `Referral`, too."""
-        made = cls(shared.calibrator, confidence_level, guarantee)
+        made = cls(require_cross_fit(shared).calibrator, confidence_level, guarantee)
         made._check_settings()
         return made._take(shared)
 
@@ -179,7 +181,7 @@ def task_sums(shared: CrossFit) -> FloatArray:
 def _quantile(scores: FloatArray, level: float) -> FloatArray:
     """The ⌈(n + 1) · level⌉-th smallest score of each line (G, n); infinite where there is none."""
     n_rows = scores.shape[1]
-    place = int(np.ceil((n_rows + 1) * level - 1e-9))  # 20 · 0.95 is 19, not 19.000000000000004
+    place = max(1, int(np.ceil((n_rows + 1) * level - 1e-9)))  # 20 · 0.95 is 19, not 19.000000000000004
     if place > n_rows:
         return np.full(len(scores), np.inf)
     found: FloatArray = np.partition(scores, place - 1, axis=1)[:, place - 1]

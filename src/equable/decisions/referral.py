@@ -12,7 +12,7 @@ import numpy as np
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import Calibrator
 from equable.calibrators.serialization import load_with_extras, save_with_extras
-from equable.decisions.cross_fit import Batches, CrossFit, cross_fit
+from equable.decisions.cross_fit import Batches, CrossFit, cross_fit, require_cross_fit
 from equable.decisions.prediction_sets import task_sums
 from equable.decisions.settings import require_share, stored_settings
 from equable.errors import EvidenceWarning, NotFittedError
@@ -29,7 +29,8 @@ class Referral:
     For each batch the calibration buffer's cross-fitted posteriors are re-weighted by q_t / π_t, the
     batch's mix of tasks (`TaskMix`; q = π for every other calibrator), and its rows weigh w_t = q_t / (n_t
     / n). Among the buffer rows with a top probability ≥ τ, with n_eff = (Σw)² / Σw² effective rows (Kish)
-    and the weighted share e of errors, the upper confidence bound (Clopper–Pearson) of the error is
+    and the weighted share e of errors, the upper confidence bound (Clopper–Pearson) of the error is, with e
+    raised by the batch's share Σ q_t of tasks that have no scored buffer row,
 
         u(τ) = the `confidence_level` quantile of Beta(e·n_eff + 1, n_eff − e·n_eff).
 
@@ -56,6 +57,11 @@ class Referral:
     90 %. Tried are 100 thresholds, the top 1 %, 2 %, … of the buffer's weight; the lowest is taken of several
     that may pass by luck, so that the level is approximate (docs/methods/decisions.md has its measured
     rate). Rows that cross-fitting does not score have no part in the bound.
+
+    With any calibrator other than `TaskMix` the bound holds only for batches mixed like the buffer. With
+    `TaskMix`, n_eff assumes the same error rate at every weight: a few hard rows of a large weight among many
+    easy ones may make the bound too narrow. The batch's posteriors are leave-one-out averages, while the
+    buffer is re-weighted by one factor q / π.
 
     Examples
     --------
@@ -90,19 +96,22 @@ class Referral:
     @classmethod
     def from_cross_fit(cls, shared: CrossFit, max_error: float = 0.05, confidence_level: float = 0.9) -> Self:
         """Referral on a cross-fit that is there already; it may serve `PredictionSets`, too."""
-        made = cls(shared.calibrator, max_error, confidence_level)
+        made = cls(require_cross_fit(shared).calibrator, max_error, confidence_level)
         made._check_settings()
         made.cross_fit_ = shared
         return made
 
     def accept(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
         """Whether the machine may answer each row, (N,) boolean; `groups` as for ``predict_proba``."""
-        accepted = np.zeros(len(logits), dtype=bool)
+        accepted = None
         refused = 0
         for batches in self._fitted().batches(logits, features, groups):
+            if accepted is None:
+                accepted = np.zeros(len(logits), dtype=bool)
             tau = self.thresholds_of(batches)
             accepted[batches.rows] = batches.probabilities.max(axis=1) >= tau
             refused += int(np.isinf(tau).sum())
+        assert accepted is not None
         self._warn_if_refused(refused, len(accepted))
         return accepted
 
@@ -131,11 +140,12 @@ class Referral:
     def _warn_if_refused(self, refused: int, n_rows: int) -> None:
         if not refused:
             return
-        needed = math.ceil(math.log(1 - self.confidence_level) / math.log(1 - self.max_error))
+        needed = math.log1p(-self.confidence_level) / math.log1p(-self.max_error)
+        rows = f"{math.ceil(needed)}" if needed < 1e9 else f"{needed:.3g}"  # also infinite
         warnings.warn(
             f"{refused} of {n_rows} rows are in batches for which no threshold keeps the error at or below "
             f"{self.max_error:g} with confidence {self.confidence_level:g}: none of them is accepted. "
-            f"At least {needed} effective calibration rows without an error are needed",
+            f"At least {rows} effective calibration rows without an error are needed",
             EvidenceWarning,
             stacklevel=3,
         )
@@ -153,8 +163,9 @@ class Referral:
             top = np.take_along_axis(weighted, winner[..., None], axis=2)[..., 0] / (ratios[:, 0] @ sums.T)
             wrong = ~right[np.arange(len(sums)), winner]
             weights = shared.row_weights(batches.mixes[block])[:, shared.tasks]
+            unscored = batches.mixes[block][:, shared.row_shares == 0].sum(axis=1)
             tau[block] = _lowest_threshold(
-                top, wrong, weights, float(self.max_error), float(self.confidence_level)
+                top, wrong, weights, unscored, float(self.max_error), float(self.confidence_level)
             )
         return tau[batches.codes]
 
@@ -174,18 +185,28 @@ def _best_of_tasks(shared: CrossFit) -> tuple[FloatArray, np.ndarray]:
 
 
 def _lowest_threshold(
-    top: FloatArray, wrong: np.ndarray, weights: FloatArray, max_error: float, level: float
+    top: FloatArray,
+    wrong: np.ndarray,
+    weights: FloatArray,
+    unscored: FloatArray,
+    max_error: float,
+    level: float,
 ) -> FloatArray:
-    """The lowest of the tried thresholds whose upper bound is at most `max_error`, (G,), from (G, M) rows."""
+    """The lowest of the tried thresholds whose upper bound is at most `max_error`, (G,), from (G, M) rows.
+
+    The share `unscored` (G,) of a batch, about which the rows say nothing, counts as errors.
+    """
     from scipy.special import betainc
 
     order = np.argsort(-top, axis=1, kind="stable")
     top, wrong, weights = (np.take_along_axis(a, order, axis=1) for a in (top, wrong, weights))
     mass = np.cumsum(weights, axis=1)
-    effective = mass**2 / np.cumsum(weights**2, axis=1)
-    errors = np.cumsum(weights * wrong, axis=1) / mass * effective
+    with np.errstate(invalid="ignore"):  # rows without weight give NaN, which passes nowhere
+        effective = mass**2 / np.cumsum(weights**2, axis=1)
+        errors = (np.cumsum(weights * wrong, axis=1) / mass + unscored[:, None]) * effective
+        shares = mass / mass[:, -1:]
     # u(τ) ≤ max_error exactly if the Beta distribution function at max_error is at least the level
-    places = _tried_places(top, mass / mass[:, -1:])
+    places = _tried_places(top, shares)
     n, k = (np.take_along_axis(a, places, axis=1) for a in (effective, errors))
     passes = betainc(k + 1, np.maximum(n - k, 1e-12), max_error) >= level
     lowest = places.shape[1] - 1 - passes[:, ::-1].argmax(axis=1)

@@ -15,7 +15,10 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators import DATS, Calibrator
+from equable.calibrators.validation import require_choice
 from equable.decisions import CrossFit, PredictionSets, Referral
+from equable.decisions.prediction_sets import GUARANTEES
+from equable.decisions.settings import require_share
 from equable.errors import EquableWarning, InputError
 from equable.files import PathLike, write_npz
 from equable.outputs import Outputs
@@ -122,6 +125,9 @@ def decide(
 
     Returns the arrays that were asked for, and the mean size of the sets and the share of rows accepted.
     """
+    require_choice("--guarantee", guarantee, GUARANTEES)
+    if level is not None:
+        require_share("--sets", level)
     arrays: dict[str, np.ndarray] = {}
     shares: dict[str, float] = {}
     if level is None and max_error is None:
@@ -129,6 +135,8 @@ def decide(
     shared = CrossFit.load(path)
     rows = {"features": outputs.features, "groups": grouping.groups}
     if level is not None:
+        if guarantee == "task" and shared.class_tasks is None:
+            raise InputError("--sets needs --guarantee batch: the calibrator was fitted without tasks")
         sets = PredictionSets.from_cross_fit(shared, level, guarantee)  # type: ignore[arg-type]
         arrays["sets"] = sets.predict_set(outputs.logits, **rows)
         shares["mean_set_size"] = float(arrays["sets"].sum(axis=1).mean())

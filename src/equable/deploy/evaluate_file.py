@@ -44,7 +44,8 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, lists and dictionaries, ready for JSON."""
         methods = [_method_record(self.results, method) for method in self.results.methods]
-        return {**self.facts, "methods": methods}
+        decisions = [_decision_record(self.results, record) for record in self.results.decisions]
+        return {**self.facts, "methods": methods, **({"decisions": decisions} if decisions else {})}
 
 
 def evaluate_file(
@@ -249,6 +250,23 @@ def _source(
     files = [[score.facts["file"]] for score in scores]
     command = " \\\n  ".join(map(shlex.join, [["equable", "evaluate", facts["outputs"]], *files, options]))
     return FileSource(f"{facts['outputs']}: {', '.join(parts)}. {grouping}.", tuple(shown), command)
+
+
+def _decision_record(results: Results, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Sets by guarantee, with the coverage of each view, and referral; of a file with posteriors."""
+    names = [results.task_name(view) for view in results.views]
+    sets = {
+        guarantee: {
+            "coverage": [
+                {"name": name, "coverage": share}
+                for name, share in zip(names, found["coverage"], strict=True)
+            ],
+            "size": found["size"],
+        }
+        for guarantee, found in record["sets"].items()
+    }
+    rest = {key: record[key] for key in ("answered", "error", "hindsight")}
+    return {"method": results.label(record["method"]), "sets": sets, **rest}
 
 
 def _method_record(results: Results, method: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from equable.arrays import FloatArray
-from equable.decisions.monitor import ALARM, MonitorStatus
+from equable.decisions.monitor import ALARM, MOST_ROWS, MonitorStatus
 from equable.errors import FileFormatError
 from equable.reports.figures import Plot, draw
 from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, LOOKS, MUTED, VERMILION, new_figure
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_POINTS = 2000
+# Shares are sums of numbers that were rounded.
+ROUNDING = 1e-9
 LEGEND_TASKS = 12
 _STATUS = TypeAdapter(MonitorStatus)
 
@@ -52,7 +54,7 @@ class MonitorLog:
 
 
 def read_log(path: str | os.PathLike[str]) -> MonitorLog:
-    """Read a log; lines cut off by a kill are counted and left out, a file without a whole line is refused.
+    """Read a log; lines cut off or out of range are counted and left out. A whole line is needed.
 
     A line with no more rows than the one before it comes from a monitor that was loaded from an older file:
     it replaces the lines of the same rows.
@@ -80,9 +82,19 @@ def _status(text: bytes) -> MonitorStatus | None:
         status = _STATUS.validate_json(text, strict=True)
     except ValidationError:
         return None
-    values = (status.expected_accuracy, status.promised_accuracy, status.accuracy, status.ece, status.e_value)
-    is_finite = all(value is None or math.isfinite(value) for value in (*values, *(status.mix or ())))
-    return status if is_finite else None
+    return status if _in_range(status) else None
+
+
+def _in_range(status: MonitorStatus) -> bool:
+    """Whether a monitor can have written these numbers; NaN is in no range."""
+    if not 0 <= status.labelled <= status.rows <= MOST_ROWS or status.mix == ():
+        return False
+    shares = (status.expected_accuracy, status.promised_accuracy, status.accuracy, status.ece)
+    if not all(
+        value is None or -ROUNDING <= value <= 1 + ROUNDING for value in (*shares, *(status.mix or ()))
+    ):
+        return False
+    return 0 <= status.e_value < math.inf
 
 
 ACCURACY = (
@@ -92,6 +104,7 @@ ACCURACY = (
 MIX = "Estimated shares of the tasks in the window."
 E_VALUE = "Evidence against calibrated confidences. The dotted line is the alarm, 100."
 TITLES = {"accuracy": "Accuracy", "mix": "Mix of tasks", "alarm": "Alarm"}
+AS_OF = "State as of the last update: labels that came later are not in the log."
 BIASED = (
     "Accuracy, ECE and alarm speak of the rows whose labels came. Labels of referred rows alone are a biased "
     "sample."
@@ -146,7 +159,7 @@ def _lead(log: MonitorLog) -> str:
 
 
 def _notes(log: MonitorLog) -> list[str]:
-    notes = [f"{len(log.lines):,} updates."]
+    notes = [f"{len(log.lines):,} updates.", AS_OF]
     if log.damaged:
         notes.append(f"{log.damaged:,} damaged line{'s' if log.damaged > 1 else ''} left out.")
     if log.replaced:

@@ -76,5 +76,6 @@ def _by_arrival(
         sections.setdefault(heading, []).extend(rows(method, records))
     if not sections:
         return None
+    measured = sorted({record["seed"] for records in found.values() for record in records})
     made = tuple(Section(heading, tuple(lines)) for heading, lines in sections.items())
-    return Table(name, results.title, title, "Method", columns, made, (seeds_note(results), note))
+    return Table(name, results.title, title, "Method", columns, made, (seeds_note(results, measured), note))

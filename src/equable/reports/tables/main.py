@@ -113,8 +113,9 @@ def method_row(results: Results, method: str, cells: Sequence[Cell]) -> Row:
     return Row(label, tuple(cells), "; ".join(filter(None, (known.note, note))))
 
 
-def seeds_note(results: Results) -> str:
-    """What the numbers are means of."""
+def seeds_note(results: Results, measured: Sequence[int] | None = None) -> str:
+    """What the numbers are means of: the seeds that were `measured`, by default all of the results."""
+    seeds = results.seeds if measured is None else measured
     low = min(results.counts)
     high = max(results.counts)
     counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
@@ -122,10 +123,10 @@ def seeds_note(results: Results) -> str:
         last = results.task_name(results.last_task).lower()
         return f"{counts} rows a task, the last is {last}." if results.has_tasks else f"{counts} rows."
     rows = f"test sets of {counts} rows a task"
-    if len(results.seeds) == 1:
-        return f"One seed ({results.seeds[0]}), so no spread between seeds; {rows}."
-    seeds = ", ".join(map(str, results.seeds))
-    return f"Mean ± standard deviation over {len(results.seeds)} seeds ({seeds}); {rows}."
+    if len(seeds) == 1:
+        return f"One seed ({seeds[0]}), so no spread between seeds; {rows}."
+    names = ", ".join(map(str, seeds))
+    return f"Mean ± standard deviation over {len(seeds)} seeds ({names}); {rows}."
 
 
 def metric_cells(results: Results, method: str, columns: Sequence[Column]) -> list[Cell]:
