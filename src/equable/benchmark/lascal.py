@@ -101,7 +101,8 @@ class LaSCal(Calibrator):
     def _importance(self, mix: FloatArray) -> FloatArray:
         """w_y·[correct] of each calibration row."""
         labels: IntArray = self.labels_.astype(np.int64)
-        return self.weights_ * (mix / self.prior_)[labels] * self.correct_
+        importance: FloatArray = self.weights_ * (mix / self.prior_)[labels] * self.correct_
+        return importance
 
 
 def _loss(source: FloatArray, target: FloatArray, importance: FloatArray) -> float:
