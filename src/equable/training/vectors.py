@@ -48,8 +48,8 @@ Inputs = Images | Vectors
 def column_statistics(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(D,) float32 mean and standard deviation of each column.
 
-    A column that is constant in the first task may vary in later ones: its deviation becomes the typical one, the
-    lower median of the deviations that are not 0.
+    A column that is constant in the first task may vary in later ones: its deviation becomes the typical
+    one, the lower median of the deviations that are not 0.
     """
     wide = vectors.astype(np.float64)
     std = wide.std(axis=0)

@@ -113,8 +113,8 @@ def method_row(results: Results, method: str, cells: Sequence[Cell]) -> Row:
     return Row(label, tuple(cells), "; ".join(filter(None, (known.note, note))))
 
 
-def seeds_note(results: Results) -> str:
-    """What the numbers are means of."""
+def seeds_note(results: Results, measured: Sequence[int] = ()) -> str:
+    """What the numbers are means of: of all seeds, or of those that were measured."""
     low = min(results.counts)
     high = max(results.counts)
     counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
@@ -122,10 +122,11 @@ def seeds_note(results: Results) -> str:
         last = results.task_name(results.last_task).lower()
         return f"{counts} rows a task, the last is {last}." if results.has_tasks else f"{counts} rows."
     rows = f"test sets of {counts} rows a task"
-    if len(results.seeds) == 1:
-        return f"One seed ({results.seeds[0]}), so no spread between seeds; {rows}."
-    seeds = ", ".join(map(str, results.seeds))
-    return f"Mean ± standard deviation over {len(results.seeds)} seeds ({seeds}); {rows}."
+    seeds = measured or results.seeds
+    if len(seeds) == 1:
+        return f"One seed ({seeds[0]}), so no spread between seeds; {rows}."
+    named = ", ".join(map(str, seeds))
+    return f"Mean ± standard deviation over {len(seeds)} seeds ({named}); {rows}."
 
 
 def metric_cells(results: Results, method: str, columns: Sequence[Column]) -> list[Cell]:
