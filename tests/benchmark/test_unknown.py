@@ -62,7 +62,7 @@ def test_only_seeds_with_scores_are_read_and_the_note_counts_those_with_unknown_
     for name in ("seed-1", "seed-0-old", "seed-7"):
         task = folder / name / "task-2"
         task.mkdir(parents=True)
-        write_sealed(task / "done.json", {"task": 2})
+        write_sealed(task / "done.json", {"task": 1})
         rows.save(task / "test.npz")
         rows.save(task / "unknown.npz")
         ValidationSet(rows, np.ones(200, dtype=bool)).save(task / "validation.npz")
