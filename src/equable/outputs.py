@@ -133,8 +133,7 @@ class Outputs:
 def _suggestion(held: Iterable[str], known: set[str]) -> str:
     """A hint: how a run's buffer is written, or the free name that each unknown array may stand for."""
     if "in_calibration_buffer" in held:
-        made = "equable.scenarios.ValidationSet.load(…).calibration_buffer.save('buffer.npz')"
-        return f"; a run's validation set is no calibration buffer, which is written by {made}"
+        return "; use equable.scenarios.ValidationSet.load(…).calibration_buffer.save('buffer.npz')"
     found = {}
     for name in sorted(set(held) - known):
         close = difflib.get_close_matches(name.lower(), known, n=1)

@@ -12,8 +12,7 @@ from equable.errors import InputError
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 NOT_GIVEN = -1
-#: Magnitude of a number in a vector.
-LARGEST = 1e15
+LARGEST = 1e15  # magnitude of a number in a vector
 SPLIT_NAMES = {TRAIN: "train", VALIDATION: "validation", TEST: "test", NOT_GIVEN: "not given"}
 
 

@@ -26,7 +26,7 @@ from equable.reports.sentences import (
 from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.main import main_table
 from equable.reports.tables.table import Table
-from equable.training.learners import LEARNERS
+from equable.training.settings import LEARNERS
 
 
 @dataclass(frozen=True)
