@@ -131,7 +131,9 @@ class Outputs:
 
 
 def _suggestion(held: Iterable[str], known: set[str]) -> str:
-    """A hint: the free name that each unknown array may stand for."""
+    """A hint: how a run's buffer is written, or the free name that each unknown array may stand for."""
+    if "in_calibration_buffer" in held:
+        return "; use equable.scenarios.ValidationSet.load(…).calibration_buffer.save('buffer.npz')"
     found = {}
     for name in sorted(set(held) - known):
         close = difflib.get_close_matches(name.lower(), known, n=1)

@@ -6,8 +6,10 @@ import pytest
 from equable import Outputs
 from equable.benchmark.task_outputs import Step
 from equable.benchmark.unknown import area_under_roc, false_positive_rate, measure_unknown
+from equable.files import write_sealed
 from equable.reports.results import load_results
 from equable.reports.tables.unknown import unknown_table
+from equable.scenarios import ValidationSet
 from planted_run import make_run
 
 
@@ -52,3 +54,18 @@ def test_rows_between_the_classes_are_told_by_both_scores():
 
 def test_a_run_without_such_rows_has_no_table(tmp_path):
     assert unknown_table(load_results(make_run(tmp_path / "run"))) is None
+
+
+def test_only_seeds_with_scores_are_read_and_the_note_counts_those_with_unknown_rows(tmp_path):
+    folder = make_run(tmp_path / "run", seeds=(0, 1))
+    rows = outputs(np.repeat(np.arange(4), 50), np.random.default_rng(3))
+    for name in ("seed-1", "seed-0-old", "seed-7"):
+        task = folder / name / "task-2"
+        task.mkdir(parents=True)
+        write_sealed(task / "done.json", {"task": 1})
+        rows.save(task / "test.npz")
+        rows.save(task / "unknown.npz")
+        ValidationSet(rows, np.ones(200, dtype=bool)).save(task / "validation.npz")
+    table = unknown_table(load_results(folder))
+    assert table.notes[0].startswith("One seed (1)")
+    assert "±" not in str(table.sections)

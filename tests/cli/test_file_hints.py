@@ -49,6 +49,10 @@ def test_a_single_array_is_no_dataset(tmp_path):
         (("logit", "patient_id"), r"; did you mean logits for 'logit'\?$"),
         (("logits", "patient_id"), r"it holds \['logits', 'patient_id'\]$"),
         (("logits", "scores"), r"it holds \['logits', 'scores'\]$"),  # logits are there already
+        (
+            ("logits", "in_calibration_buffer"),
+            r"ValidationSet\.load\(…\)\.calibration_buffer\.save\('buffer\.npz'\)$",
+        ),
         (("arr_0", "arr_1"), r"; give each its name: np\.savez\('rows\.npz', logits=…, labels=…\)$"),
     ],
 )

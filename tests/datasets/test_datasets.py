@@ -129,10 +129,7 @@ def change(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        (
-            change(test_images=None, test_labels=None),
-            "must hold train_images or train_features, and train_labels",
-        ),
+        (change(test_images=None, test_labels=None), "must hold test_* where it holds val_*"),
         (
             change(train_images=None, train_labels=None),
             "must hold train_images or train_features, and train_labels",

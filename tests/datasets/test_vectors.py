@@ -65,29 +65,58 @@ def bad(row, column, value):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"train_features": bad(7, 2, np.nan)}, "vectors must be finite; got nan in row 7, column 2"),
-        ({"train_features": bad(7, 2, 1e300)}, "vectors must be finite; got inf in row 7, column 2"),
+        ({"train_features": bad(7, 2, np.nan)}, "train_features must be finite; got nan in row 7, column 2"),
+        (
+            {"train_features": bad(7, 2, 1e300)},
+            r"at most 1e\+15 in magnitude .* got 1e\+300 in row 7, column 2",
+        ),
+        (
+            {"test_features": bad(7, 1, np.nan), "test_labels": LABELS},
+            "test_features must be finite; got nan in row 7, ",
+        ),
+        ({"test_features": LABELS[:, None], "test_labels": LABELS}, "test_features must be float16"),
+        ({"val_features": TRAIN, "val_labels": LABELS}, r"must hold test_\* where it holds val_\*"),
+        ({"tets_features": TRAIN}, "must call its arrays train_features, .* tets_features is none"),
+        ({"train_images": np.zeros((40, 8, 8), np.uint8)}, "must hold features or images, not both"),
         ({"train_features": np.empty((40, 0))}, r"at least 1 columns; got shape \(40, 0\)"),
-        ({"train_features": TRAIN[:, 0]}, r"train_features must have shape \(N, D\); got \(40,\)"),
+        ({"train_features": TRAIN[:, 0]}, r"train_features must have two dimensions .* got shape \(40,\)"),
         ({"train_features": TRAIN[:39]}, r"train_labels must have shape \(39,\)"),
         ({"train_features": LABELS[:, None]}, "float16, float32 or float64; got dtype int64"),
         ({"train_labels": LABELS * 2}, r"without gaps\); class 1 \(1\) has none"),
         ({"train_labels": LABELS - 1}, "got -1"),
-        ({"test_features": TRAIN[:, :2], "test_labels": LABELS}, r"one shape; got \[\(3,\), \(2,\)\]"),
+        (
+            {"test_features": TRAIN[:, :2], "test_labels": LABELS},
+            r"got train_features \(3,\), test_features \(2,\)",
+        ),
         ({"test_features": TRAIN}, "must hold test_labels"),
-        ({"oos_test_features": TRAIN[:, :2]}, "unknown must have 3 columns; got 2"),
-        ({"oos_test_features": bad(0, 0, np.inf)}, "unknown must be finite; got inf in row 0"),
+        ({"oos_test_features": TRAIN[:, :2]}, r"train_features \(3,\), oos_test_features \(2,\)"),
+        ({"oos_test_features": bad(0, 0, np.inf)}, "oos_test_features must be finite; got inf in row 0"),
     ],
 )
 def test_a_file_that_breaks_a_rule(tmp_path, changes, said):
-    with pytest.raises(DataError, match=said):
-        load_dataset(saved(tmp_path / "v.npz", **changes))
+    path = saved(tmp_path / "v.npz", **changes)
+    with pytest.raises(DataError, match=said) as caught:
+        load_dataset(path)
+    assert str(caught.value).count(str(path)) == 1
+    assert str(check(path)).startswith(f"{path}: npz\n")
 
 
-def test_rows_that_differ_in_length(tmp_path):
-    rows = np.array([[1.0, 2.0], [1.0]], dtype=object)
-    with pytest.raises(FileFormatError, match=r"'train_features' .* rows that differ in length"):
-        load_dataset(saved(tmp_path / "v.npz", train_features=rows))
+@pytest.mark.parametrize(
+    ("rows", "causes"),
+    [
+        ([[1.0, 2.0], [1.0]], "rows that differ in length.*np.stack.*astype"),
+        ([[1.0], [2.0]], "stores numbers of"),
+    ],
+)
+def test_arrays_of_objects(tmp_path, rows, causes):
+    with pytest.raises(FileFormatError, match=f"'train_features' .*{causes}"):
+        load_dataset(saved(tmp_path / "v.npz", train_features=np.array(rows, dtype=object)))
+
+
+def test_constant_columns_alone_are_not_usable(tmp_path):
+    report = check(saved(tmp_path / "v.npz", train_features=np.ones((40, 3))))
+    assert report.problems == ("all columns are constant: nothing tells the classes apart",)
+    assert not any("constant" in text for text in report.warnings)
 
 
 def test_vectors_have_no_size_in_pixels(tmp_path):

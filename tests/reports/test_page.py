@@ -107,6 +107,15 @@ def test_page_says_the_summary_settings_and_commands(folder):
     assert "/home/somebody" not in text  # where data lie on a disk is nobody else's matter
 
 
+def test_page_names_a_learner_other_than_experience_replay(folder, tmp_path, blank_figures):
+    assert "SlimResNet18 · " not in (folder / "report.html").read_text()
+    run = make_run(tmp_path / "run")
+    settings = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(f'{settings}learner = "derpp"\n')
+    write_report([run], run)
+    assert "SlimResNet18 · DER++</p>" in (run / "report.html").read_text()
+
+
 def test_figures_have_words(folder):
     svgs = [values for tag, values in read(folder / "report.html").tags if tag == "svg"]
     assert len(svgs) == 9

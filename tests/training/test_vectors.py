@@ -41,6 +41,21 @@ def test_columns_are_standardised_by_the_first_rows_alone():
     )
 
 
+def test_a_column_that_is_constant_in_the_first_task_keeps_the_scale_of_the_others():
+    data = np.random.default_rng(2).normal(size=(60, 4)).astype(np.float32)
+    data[:30, 0] = 0.3 + 1e-8 * data[:30, 0]  # constant up to rounding
+    x = Vectors(data, np.arange(30)).batch(torch.arange(30, 60)).numpy()
+    assert 0.5 < x[:, 0].std() < 2
+
+
+@pytest.mark.parametrize("scale", [[1, 1, 1e6], [1, 1e3, 1e7], [1e-4, 1, 1]])
+def test_scales_of_columns_play_no_part(scale):
+    data = np.random.default_rng(3).normal(size=(60, 3))
+    rows = np.arange(60)
+    x = Vectors((data * scale).astype(np.float32), rows).batch(torch.from_numpy(rows)).numpy()
+    assert np.allclose(x, (data - data.mean(axis=0)) / data.std(axis=0), atol=1e-4)
+
+
 def test_features_are_the_hidden_activations_or_the_vectors():
     x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
     mlp = MLP(3, (5,), hidden=2)

@@ -6,7 +6,7 @@ for this; the measurements show what a threshold on a confidence or on a distanc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,12 @@ def _top_probability(calibrator: Calibrator, rows: Outputs) -> FloatArray:
     return top
 
 
-def unknown_records(folder: Path) -> tuple[dict[str, Any], ...]:
-    """The measurements of every seed of a run folder that has unknown rows."""
+def unknown_records(folder: Path, seeds: Iterable[int]) -> tuple[dict[str, Any], ...]:
+    """The measurements of those of these seeds of a run folder that have unknown rows."""
     return tuple(
-        {"seed": int(path.parents[1].name.removeprefix("seed-")), "score": score, **values}
-        for path in sorted(folder.glob(f"seed-*/task-*/{FILE}"))
+        {"seed": seed, "score": score, **values}
+        for seed in seeds
+        for path in sorted(folder.glob(f"seed-{seed}/task-*/{FILE}"))
         if (path.parent / "done.json").is_file()
         for score, values in measure_unknown(load_step(path.parent), Outputs.load(path)).items()
     )

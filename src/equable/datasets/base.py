@@ -12,6 +12,7 @@ from equable.errors import InputError
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 NOT_GIVEN = -1
+LARGEST = 1e15  # magnitude of a number in a vector
 SPLIT_NAMES = {TRAIN: "train", VALIDATION: "validation", TEST: "test", NOT_GIVEN: "not given"}
 
 
@@ -154,10 +155,10 @@ class VectorDataset(_Labelled):
     KIND: ClassVar[str] = "vectors"
 
     def __post_init__(self) -> None:
-        vectors = _checked_vectors(self.vectors, "vectors")
+        vectors = checked_vectors(self.vectors, "vectors")
         self._set(vectors)
         if self.unknown is not None:
-            unknown = _checked_vectors(self.unknown, "unknown")
+            unknown = checked_vectors(self.unknown, "unknown")
             if unknown.shape[1] != vectors.shape[1]:
                 raise InputError(f"unknown must have {vectors.shape[1]} columns; got {unknown.shape[1]}")
             object.__setattr__(self, "unknown", unknown)
@@ -178,10 +179,16 @@ def _checked_images(value: object) -> np.ndarray:
     return images
 
 
-def _checked_vectors(value: object, name: str) -> np.ndarray:
-    """(N, D) float32, finite, N and D at least 1."""
+def checked_vectors(value: object, name: str) -> np.ndarray:
+    """(N, D) float32, finite, at most `LARGEST` in magnitude, N and D at least 1."""
     given = as_array(value, name)
     if given.dtype.kind != "f":
         raise InputError(f"{name} must be float16, float32 or float64; got dtype {given.dtype}")
-    with np.errstate(over="ignore"):  # refused as infinite
-        return as_matrix(given.astype(np.float32, copy=False), name)
+    given = as_matrix(given, name)
+    if max(float(given.max()), -float(given.min())) > LARGEST:
+        row, column = np.argwhere((given > LARGEST) | (given < -LARGEST))[0]
+        raise InputError(
+            f"{name} must be at most {LARGEST:g} in magnitude (float32 overflows when standardised); "
+            f"got {given[row, column]:g} in row {row}, column {column}"
+        )
+    return given.astype(np.float32, copy=False)

@@ -97,8 +97,8 @@ def check(
         return DatasetReport(name, kind, (), (), {}, (str(error),), ())
     counts = {split: tuple(int(n) for n in row) for split, row in dataset.counts().items()}
     shape = tuple(int(length) for length in dataset.rows.shape[1:])
-    if isinstance(dataset, VectorDataset):
-        kind = "npz of vectors"
+    if kind == "npz":
+        kind = "npz of vectors" if isinstance(dataset, VectorDataset) else "npz of the MedMNIST layout"
     return DatasetReport(
         name, kind, shape, dataset.class_names, counts, _problems(dataset), _warnings(dataset)
     )
@@ -109,12 +109,14 @@ def _format(found: Source | Path) -> str:
         return f"official {found.files[0].name}" if found.files else "embedded"
     if is_tinyimagenet(found):
         return "TinyImageNet, unofficial copy"
-    return "folder of images by class" if found.is_dir() else "npz of the MedMNIST layout"
+    return "folder of images by class" if found.is_dir() else "npz"
 
 
 def _problems(dataset: Dataset) -> tuple[str, ...]:
-    """Classes that no scenario can split; a name that is not the class number comes first."""
+    """Columns that are all constant, and classes that no scenario can split, by name and number."""
     found = []
+    if isinstance(dataset, VectorDataset) and (dataset.vectors == dataset.vectors[0]).all():
+        found.append("all columns are constant: nothing tells the classes apart")
     for class_id, text in incomplete_classes(dataset.labels, dataset.split).items():
         name = dataset.class_names[class_id]
         found.append(text if name == str(class_id) else f"{name}: {text}")
@@ -135,7 +137,7 @@ def _warnings(dataset: Dataset) -> tuple[str, ...]:
         )
     if isinstance(dataset, VectorDataset):
         constant = int((dataset.vectors == dataset.vectors[:1]).all(axis=0).sum())
-        if constant:
+        if 0 < constant < dataset.vectors.shape[1]:
             found.append(f"{constant} of {dataset.vectors.shape[1]} columns are constant: they say nothing")
     if contradictory:
         found.append(f"{contradictory} distinct {dataset.KIND} carry more than one label")

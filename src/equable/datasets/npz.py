@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from equable.arrays import as_integers
-from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, Dataset, ImageDataset, VectorDataset
+from equable.datasets.base import NOT_GIVEN, Dataset, ImageDataset, VectorDataset, checked_vectors
 from equable.errors import DataError
 from equable.files import read_npz
 
 #: Array of vectors that belong to no known class.
 UNKNOWN = "oos_test_features"
-_DIMENSIONS = {"images": 4, "features": 2}
-_SPLITS = {"train": TRAIN, "val": VALIDATION, "test": TEST}
+_SPLITS = ("train", "val", "test")  # numbered as TRAIN, VALIDATION and TEST
+_KINDS = ("features", "images", "labels")
+#: What an array with one of these endings may be called; oos_train and oos_val are not used.
+_NAMES = [f"{s}_{k}" for k in _KINDS for s in _SPLITS] + [f"oos_{s}_features" for s in _SPLITS]
 
 
 def load_npz(path: Path, class_names: tuple[str, ...] | None = None) -> Dataset:
@@ -25,24 +27,40 @@ def load_npz(path: Path, class_names: tuple[str, ...] | None = None) -> Dataset:
     ``oos_test_features`` are vectors of no known class.
     """
     arrays = read_npz(path, "np.savez('mine.npz', train_images=…, train_labels=…)")
-    kind = "features" if "train_features" in arrays else "images"
-    present = [part for part in _SPLITS if f"{part}_{kind}" in arrays or f"{part}_labels" in arrays]
-    if present not in (["train", "val", "test"], ["train", "test"], ["train"]):
-        raise DataError(
-            f"{path} must hold train_images or train_features, and train_labels, with test_* and val_* (val "
-            f"may be missing, or both); it holds {', '.join(sorted(arrays)) or 'nothing'}"
-        )
+    kind, present = _layout(arrays, path)
     parts = [_part(arrays, part, kind, path) for part in present]
-    if len({rows.shape[1:] for rows, _ in parts}) > 1:
-        raise DataError(
-            f"{path}: all splits must have {kind} of one shape; got {[rows.shape[1:] for rows, _ in parts]}"
-        )
+    shapes = {f"{part}_{kind}": rows.shape[1:] for part, (rows, _) in zip(present, parts, strict=True)}
+    unknown = checked_vectors(arrays[UNKNOWN], UNKNOWN) if UNKNOWN in arrays else None
+    if unknown is not None:
+        shapes[UNKNOWN] = unknown.shape[1:]
+    if len(set(shapes.values())) > 1:
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise DataError(f"{path}: all splits must have {kind} of one shape; got {found}")
     labels = np.concatenate([labels for _, labels in parts])
-    codes = [NOT_GIVEN] if present == ["train"] else [_SPLITS[part] for part in present]
+    codes = [NOT_GIVEN] if present == ["train"] else [_SPLITS.index(part) for part in present]
     split = np.repeat(np.array(codes, dtype=np.int8), [len(labels) for _, labels in parts])
     rows = np.concatenate([rows for rows, _ in parts])
     given = (path.stem, rows, labels, split, class_names or _numbers(labels, path))
-    return VectorDataset(*given, arrays.get(UNKNOWN)) if kind == "features" else ImageDataset(*given)
+    return VectorDataset(*given, unknown) if kind == "features" else ImageDataset(*given)
+
+
+def _layout(arrays: dict[str, np.ndarray], path: Path) -> tuple[str, list[str]]:
+    """Features or images, and the splits given; the names of the arrays must follow the rules."""
+    kinds = [kind for kind in ("features", "images") if any(name.endswith(f"_{kind}") for name in arrays)]
+    present = [part for part in _SPLITS if any(f"{part}_{kind}" in arrays for kind in _KINDS)]
+    strange = [n for n in arrays if n.endswith(("_features", "_images", "_labels")) and n not in _NAMES]
+    missing = [n for s in present for k in (*kinds, "labels") if (n := f"{s}_{k}") not in arrays]
+    rules = {
+        f"call its arrays {', '.join(_NAMES)}; {', '.join(strange)} is none": not strange,
+        "hold features or images, not both": len(kinds) < 2,
+        "hold train_images or train_features, and train_labels": "train" in present and kinds,
+        "hold test_* where it holds val_*": present != ["train", "val"],
+        f"hold {', '.join(missing)}": not missing,
+    }
+    for rule, kept in rules.items():
+        if not kept:
+            raise DataError(f"{path} must {rule}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
+    return kinds[0], present
 
 
 def _numbers(labels: np.ndarray, path: Path) -> tuple[str, ...]:
@@ -58,18 +76,16 @@ def _numbers(labels: np.ndarray, path: Path) -> tuple[str, ...]:
 
 def _part(arrays: dict[str, np.ndarray], part: str, kind: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Images (N, H, W, C) or vectors (N, D), and labels (N,), of one split."""
-    for key in (f"{part}_{kind}", f"{part}_labels"):
-        if key not in arrays:
-            raise DataError(f"{path} must hold {key}; it holds {', '.join(sorted(arrays))}")
     rows = arrays[f"{part}_{kind}"]
     labels = arrays[f"{part}_labels"]
-    if kind == "images" and rows.ndim == 3:
+    if kind == "features":
+        rows = checked_vectors(rows, f"{part}_features")
+    elif rows.ndim == 3:
         rows = rows[..., np.newaxis]  # grey
-    if rows.ndim != _DIMENSIONS[kind]:
-        shape = "(N, D)" if kind == "features" else "(N, H, H) or (N, H, H, 3)"
-        raise DataError(f"{path}: {part}_{kind} must have shape {shape}; got {rows.shape}")
+    elif rows.ndim != 4:
+        raise DataError(f"{path}: {part}_images must have shape (N, H, H) or (N, H, H, 3); got {rows.shape}")
     if labels.ndim == 2 and labels.shape[1] > 1:
         raise DataError(
             f"{path}: {part}_labels must name one class a row; got {labels.shape[1]} columns (multi-label)"
         )
-    return rows, as_integers(labels, f"{path}: {part}_labels", len(rows))
+    return rows, as_integers(labels, f"{part}_labels", len(rows))

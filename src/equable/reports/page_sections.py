@@ -26,6 +26,7 @@ from equable.reports.sentences import (
 from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.main import main_table
 from equable.reports.tables.table import Table
+from equable.training.settings import LEARNERS
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,9 @@ def runs_page(runs: Sequence[Results], figures: Sequence[DrawnFigure]) -> Page:
 def _kicker(run: Results) -> str:
     seeds = f"{len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''}"
     tasks = f"{run.n_tasks}{'' if run.is_finished else f' of {run.planned_tasks}'} tasks"
-    return f"equable report · {tasks} · {seeds} · {run.network}"
+    learner = run.config.get("training", {}).get("learner", "er")
+    named = "" if learner == "er" else f" · {LEARNERS.get(learner, learner)}"
+    return f"equable report · {tasks} · {seeds} · {run.network}{named}"
 
 
 def _tiles(run: Results) -> list[tuple[str, str, str]]:

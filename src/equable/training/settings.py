@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from equable.errors import ConfigError
-from equable.training.learners import LEARNERS
+from equable.training.learners import LEARNERS as LEARNERS
 
 Augmentation = Literal["none", "flips", "flip_crop"]
 

@@ -11,9 +11,8 @@ from equable.errors import InputError
 from equable.training.images import Images
 from equable.training.settings import Augmentation
 
-#: A column's deviation is at least this share of the mean deviation: one that hardly varies in the first task
-#: would otherwise grow without bound in later ones.
-LEAST_DEVIATION = 0.01
+#: A column is constant up to rounding if its deviation is at most this share of the typical one.
+CONSTANT = 1e-6
 
 
 class Vectors:
@@ -47,8 +46,14 @@ Inputs = Images | Vectors
 
 
 def column_statistics(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(D,) float32 mean and standard deviation of each column; a deviation is never 0."""
+    """(D,) float32 mean and standard deviation of each column.
+
+    A column that is constant in the first task may vary in later ones: its deviation becomes the typical
+    one, the lower median of the deviations that are not 0.
+    """
     wide = vectors.astype(np.float64)
     std = wide.std(axis=0)
-    least = LEAST_DEVIATION * float(std.mean()) or 1.0
-    return wide.mean(axis=0).astype(np.float32), np.maximum(std, least).astype(np.float32)
+    varying = np.sort(std[std > 0])
+    typical = varying[(len(varying) - 1) // 2] if len(varying) else 1.0
+    std[std <= CONSTANT * typical] = typical
+    return wide.mean(axis=0).astype(np.float32), std.astype(np.float32)

@@ -47,7 +47,7 @@ def load_results(folder: Path) -> Results:
         ablations=_ablations(folder / "ablations", outputs),
         arrivals=_arrivals(folder / "arrivals", outputs, "records"),
         decisions=_arrivals(folder / "arrivals", outputs, "decisions"),
-        unknown=unknown_records(folder),
+        unknown=unknown_records(folder, sorted({seed for seed, task, _ in scores if task == last})),
         known=METHODS | _own_methods(config),
     )
 

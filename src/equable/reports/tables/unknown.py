@@ -18,12 +18,12 @@ def unknown_table(results: Results) -> Table | None:
         return None
 
     def row(score: str) -> Row:
-        mine = [r for r in results.unknown if r["score"] == score and r["seed"] in results.seeds]
+        mine = [r for r in results.unknown if r["score"] == score]
         return Row(score, tuple(cell(c, spread([r[c.key] for r in mine])) for c in COLUMNS))
 
     rows = tuple(row(score) for score in dict.fromkeys(r["score"] for r in results.unknown))
     notes = (
-        seeds_note(results),
+        seeds_note(results, sorted({r["seed"] for r in results.unknown})),
         "Prototypes are the class means of the features in the calibration buffer, distances are by cosine.",
     )
     title = "Rows of unknown classes against test rows"
