@@ -102,15 +102,19 @@ def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(source,
         size = found["sets"].sum(axis=1).mean()
         answered = found["accepted"].mean()
         hit = found["sets"][np.arange(len(found["sets"])), equable.Outputs.load(test).labels]
-    (record,) = json.loads(done.stdout)["decisions"]  # the other file has no posteriors
-    assert record["method"] == "TaskMix"
+    record, whole, *rest = json.loads(done.stdout)["decisions"]  # the other file has no posteriors
+    assert {found["method"] for found in (record, whole, *rest)} == {"TaskMix"}
+    ways = [(found["arrival"], found["batch"]) for found in (record, whole, *rest)]
+    assert ways == [("given", 0), ("pure", 0), ("pure", 32), ("mixed", 32), ("pure", 1)]
+    assert record["sets"] == whole["sets"]  # the batches as given are the tasks
+    assert rest[-1]["sets"] != record["sets"]
     assert record["answered"] == pytest.approx(answered)
     assert record["sets"]["task"]["size"] == pytest.approx(size)
     assert record["sets"]["task"]["coverage"][-1] == {
         "name": "All rows",
         "coverage": pytest.approx(hit.mean()),
     }
-    assert set(record) == {"method", "sets", "answered", "error", "hindsight"}
+    assert set(record) == {"method", "arrival", "batch", "sets", "answered", "error", "hindsight"}
     plain = call("evaluate", test, source / "ts.safetensors", "--bootstrap", 0, "--json")
     assert "decisions" not in json.loads(plain.stdout)
     assert f"{size:.2f}</span>" in text.split('id="table-sets"')[1]

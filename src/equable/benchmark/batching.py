@@ -58,6 +58,8 @@ BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
 #: The arrivals that stand side by side in tables.
 STANDARD = (("pure", WHOLE), ("pure", 32), ("mixed", 32), ("pure", 1))
+#: The batches of a file, as the user gives them.
+AS_GIVEN = ("given", WHOLE)
 STREAM_ROWS = 8
 STREAM_WINDOW = 256
 #: LaSCal tries 65 temperatures at each update: its stream takes as long as everything else together.

@@ -12,6 +12,7 @@ import numpy as np
 
 import equable
 from equable.arrays import FloatArray, IntArray
+from equable.benchmark.batching import AS_GIVEN, STANDARD, batches_of
 from equable.benchmark.decide import Guarantee, measure_decisions
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score, rows_by_task, score_rows
@@ -104,8 +105,10 @@ def evaluate_file(
         if POSTERIORS in extras:
             shared = CrossFit.from_extras(file, calibrator, extras)
             kinds: tuple[Guarantee, ...] = ("batch",) if shared.class_tasks is None else ("task", "batch")
-            found = measure_decisions(shared, outputs, scoring.views, grouping.groups, kinds)
-            decisions.append({"arrival": "file", "batch": 0, "method": label, "seed": 0, **found})
+            for (arrival, batch), groups in scoring.arrivals(grouping).items():
+                found = measure_decisions(shared, outputs, scoring.views, groups, kinds)
+                way = {"arrival": arrival, "batch": batch}
+                decisions.append({**way, "method": label, "seed": 0, **found})
     sizes = grouping.sizes
     facts = {
         "outputs": Path(path).name,
@@ -163,6 +166,15 @@ class _Scoring:
         self.before = before
         self.digest = digest
         self.settings = {"n_bins": n_bins, "n_bootstrap": n_bootstrap, "random_state": seed}
+
+    def arrivals(self, grouping: Grouping) -> dict[tuple[str, int], np.ndarray | None]:
+        """The batches as given and, where rows have tasks, the standard arrivals."""
+        found: dict[tuple[str, int], np.ndarray | None] = {AS_GIVEN: grouping.groups}
+        if self.ids:
+            codes = np.searchsorted(self.ids, self.tasks)
+            groups = batches_of(codes, self.settings["random_state"])
+            found |= {way: groups[way] for way in STANDARD}
+        return found
 
     def score(self, name: str, applied: Applied, facts: dict[str, Any]) -> Score:
         """The score of one method, with noise floors and temperatures of each view among its facts."""
@@ -266,7 +278,8 @@ def _decision_record(results: Results, record: Mapping[str, Any]) -> dict[str, A
         for guarantee, found in record["sets"].items()
     }
     rest = {key: record[key] for key in ("answered", "error", "hindsight")}
-    return {"method": results.label(record["method"]), "sets": sets, **rest}
+    way = {"arrival": record["arrival"], "batch": record["batch"]}
+    return {"method": results.label(record["method"]), **way, "sets": sets, **rest}
 
 
 def _method_record(results: Results, method: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from equable.benchmark.batching import STREAM_ROWS, STREAM_WINDOW, WHOLE
+from equable.benchmark.batching import AS_GIVEN, STREAM_ROWS, STREAM_WINDOW, WHOLE
 from equable.reports.results import Arrival, Results
 from equable.reports.tables.main import METRICS, method_table, seeds_note
 from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, percent
@@ -30,6 +30,8 @@ KINDS = {"pure": "One task", "mixed": "Shuffled", "drift": "Drifting"}
 def short_name(arrival: Arrival) -> str:
     """How rows arrive, for a heading."""
     kind, batch = arrival
+    if arrival == AS_GIVEN:
+        return "Batches as given"
     if kind == "stream":
         return f"Stream, {STREAM_ROWS} at a time"
     if batch == 1:

@@ -65,11 +65,11 @@ def _by_arrival(
     rows: Callable[[str, Sequence[Record]], Iterable[Row]],
     note: str,
 ) -> Table | None:
-    """A section for each arrival with the rows of each method; a file has one arrival, without a heading."""
+    """A section for each arrival with the rows of each method; a file without tasks has one arrival."""
     found: dict[tuple[str, str], list[Record]] = {}
     for record in results.decisions:
         if record["seed"] in results.seeds:
-            heading = "" if results.file else short_name((record["arrival"], record["batch"]))
+            heading = short_name((record["arrival"], record["batch"]))
             found.setdefault((heading, record["method"]), []).append(record)
     sections: dict[str, list[Row]] = {}
     for (heading, method), records in found.items():
