@@ -118,7 +118,7 @@ def test_wrong_inputs_are_refused_by_the_runtime(exported):
 
 def test_equal_calibrators_give_equal_bytes(fitted, tmp_path):
     for name in ("one", "two"):
-        export_onnx(fitted["arc"], tmp_path / name)
+        export_onnx(fitted["dats"], tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
