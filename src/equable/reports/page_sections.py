@@ -107,7 +107,7 @@ def _tiles(run: Results) -> list[tuple[str, str, str]]:
         tiles.append(("Noise floor", f"{percent(floor.mean)} %", "ECE of a perfectly calibrated model"))
     shares = [mean_of(run.accepted(side, run.n_tasks)) for side in sides]
     accepted = " → ".join(dict.fromkeys(map(percent, shares)))
-    tiles.append((f"Accepted at ≤ {TOLERATED} error", f"{accepted} %", "of all rows, best threshold"))
+    tiles.append((f"Accepted at ≤ {TOLERATED} error", f"{accepted} %", "of all rows, threshold in hindsight"))
     accuracy = f"{values('accuracy')} %"
     if run.keeps_prediction(lead):
         return [*tiles, ("Accuracy", accuracy, "with and without calibration")]
