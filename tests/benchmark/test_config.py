@@ -18,11 +18,19 @@ from equable.training.settings import NETWORK_TABLE
 MEDICAL = ("bloodcell", "skinlesions")
 #: Preset → the paper's, and what it changes of that, as its own file says.
 REDUCED = {
-    "cifar10-reduced": ("cifar10", {"training.max_epochs": 30}),
-    "cifar100-reduced": ("cifar100", {"training.max_epochs": 20, "training.patience": 8, "network.nf": 20}),
+    "cifar10-reduced": ("cifar10", {"training.max_epochs": 7, "training.precision": "bfloat16"}),
+    "cifar100-reduced": (
+        "cifar100",
+        {"training.max_epochs": 10, "training.precision": "bfloat16", "network.nf": 16},
+    ),
     "tinyimagenet-reduced": (
         "tinyimagenet",
-        {"training.max_epochs": 12, "training.patience": 5, "network.nf": 20, "data.image_size": 32},
+        {
+            "training.max_epochs": 4,
+            "training.precision": "bfloat16",
+            "network.nf": 16,
+            "data.image_size": 32,
+        },
     ),
     "skinlesions64-rebuilt": ("skinlesions", {"training.max_epochs": 20, "network.nf": 20}),
 }

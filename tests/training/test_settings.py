@@ -26,6 +26,7 @@ from equable.training.settings import NETWORK_TABLE
         ("early_stopping", "best"),
         ("augmentation", "mixup"),
         ("settle_batch_norm", 1),
+        ("precision", "float16"),
         ("memory_size", 0),
         ("calibration_percent", 0.0),
         ("calibration_percent", 100.5),

@@ -20,7 +20,7 @@ TIMED_BACKBONE = "slim_resnet18"
 #: Settings that the paper leaves open: the presets choose them.
 FREE = (
     *("training.batch_size", "training.momentum", "training.weight_decay", "training.max_epochs"),
-    *("training.early_stopping", "training.settle_batch_norm", "training.augmentation"),
+    *("training.early_stopping", "training.settle_batch_norm", "training.augmentation", "training.precision"),
 )
 #: What says where and how often a run happens, not what it is.
 NO_EXPERIMENT = (

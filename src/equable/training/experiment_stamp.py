@@ -18,7 +18,7 @@ from equable.training.task_files import Run
 #: Settings that change the last bits only: a run may continue on another machine.
 MAY_CHANGE = ("device", "threads")
 #: Settings that older runs do not have; with these values they do not enter the stamp.
-ADDED_LATER = {"learner": "er"}
+ADDED_LATER = {"learner": "er", "precision": "float32"}
 
 
 def make_stamp(

@@ -66,6 +66,7 @@ class TrainingSettings(BaseModel):
     augmentation: Augmentation = "none"
     memory_size: Count = 200
     calibration_percent: Annotated[float, Field(gt=0, le=100)] = 50.0
+    precision: Literal["float32", "bfloat16"] = "float32"
     device: Literal["cpu", "cuda", "mps"] = "cpu"
     threads: Annotated[int, Field(ge=0, le=1024)] = 0  # torch crashes with very many
 
@@ -96,6 +97,9 @@ class ReplaySettings(TrainingSettings):
         `|M|`, rows of the replay memory.
     calibration_percent
         p, the share of each task's validation rows that enters the calibration buffer.
+    precision
+        Of the training steps: "float32", or "bfloat16" for mixed precision (`torch.autocast`), faster on
+        processors that support it. Weights, batch norm's statistics and all stored outputs are float32.
     device
         "cpu", "cuda" or "mps".
     threads

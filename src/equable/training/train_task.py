@@ -51,7 +51,6 @@ class Epoch:
 
     loss: float
     current_accuracy: float
-    memory_accuracy: float
     score: float
     seconds: float
     images_per_second: float
@@ -161,11 +160,10 @@ class TaskTrainer:
         self._require_finite(float(total))
         if self.settings.settle_batch_norm:
             self._settle_batch_norm(batches[:SETTLING_BATCHES])
-        current, memory, score = self._scores()
+        current, score = self._scores()
         epoch = Epoch(
             loss=float(total) / n_images,
             current_accuracy=current,
-            memory_accuracy=memory,
             score=score,
             seconds=time.perf_counter() - start,
             images_per_second=rate,
@@ -194,8 +192,10 @@ class TaskTrainer:
 
     def _step(self, rows: Tensor) -> Tensor:
         x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)
-        logits = seen_logits(self.network, x, self.n_seen)
-        loss: Tensor = self.learner.loss(logits, self.labels[rows].to(self.images.device), rows)
+        mixed = self.settings.precision == "bfloat16"
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=mixed):
+            logits = seen_logits(self.network, x, self.n_seen)
+        loss: Tensor = self.learner.loss(logits.float(), self.labels[rows].to(self.images.device), rows)
         self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters, materialize_grads=True))
         return loss.detach()
 
@@ -222,17 +222,16 @@ class TaskTrainer:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
 
-    def _scores(self) -> tuple[float, float, float]:
-        """Accuracy on the current validation rows, on the replay memory, and the score."""
+    def _scores(self) -> tuple[float, float]:
+        """Accuracy on the current validation rows, and the score."""
         current_y, current_hit = self._hits(self.task.validation)
-        memory_y, memory_hit = self._hits(self.memory_rows)
         current = float(current_hit.mean())
-        memory = float(memory_hit.mean()) if len(memory_hit) else 1.0
         if self.settings.early_stopping == "current":
-            return current, memory, current
+            return current, current
+        memory_y, memory_hit = self._hits(self.memory_rows)
         classes, which = np.unique(np.concatenate([current_y, memory_y]), return_inverse=True)
         hits = np.bincount(which, np.concatenate([current_hit, memory_hit]), minlength=len(classes))
-        return current, memory, float(np.mean(hits / np.bincount(which)))
+        return current, float(np.mean(hits / np.bincount(which)))
 
     def _hits(self, rows: IntArray) -> tuple[IntArray, np.ndarray]:
         """True classes of the rows, and 1.0 where the network predicts them, in eval mode."""
