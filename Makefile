@@ -37,8 +37,9 @@ bench: $(VENV)/.test
 	$(BIN)/python -m speed $(ONLY)
 
 # Every table and figure of docs/results, and the README's, from the outputs stored in results/.
+# The page of one run alone: make results RUN=cifar10-slim
 results: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m published
+	OMP_NUM_THREADS=1 $(BIN)/python -m published $(RUN)
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build

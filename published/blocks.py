@@ -78,6 +78,8 @@ def beside_the_paper(run: Published) -> str:
         return "The paper has no results on this dataset."
     if table is None:
         return f"The paper has no values of {run.expected.network} on this dataset."
+    if not run.expected.is_rebuilt:
+        return untitled(table)
     columns = tuple(replace(c, label=OTHER_PIXELS) if c.label == "paper" else c for c in table.columns)
     return untitled(
         replace(table, columns=columns, title="Values of the run and of the paper (other pixels)")
@@ -88,9 +90,9 @@ def runtime(run: Published) -> str:
     """Seconds of the run and of the paper."""
     table = runtime_table(run.beside_paper)
     other = "" if run.expected.network == PAPER_TIMED else f"{PAPER_TIMED}, "
+    other += "other pixels and hardware" if run.expected.is_rebuilt else "other settings and hardware"
     columns = tuple(
-        replace(c, label=f"Total in the paper, {other}other pixels and hardware") if c.key == "paper" else c
-        for c in table.columns
+        replace(c, label=f"Total in the paper, {other}") if c.key == "paper" else c for c in table.columns
     )
     return untitled(replace(table, columns=columns))
 

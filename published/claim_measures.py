@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.stats import norm
 
 from equable.reports.tables.table import number
 from published.evidence import (
     FACTOR,
+    LEVEL,
     NATS,
     POINTS,
     Estimate,
@@ -45,8 +47,8 @@ def last_confidence(run: Published) -> list[Evidence]:
         *earlier, last = extra["confidence"]
         highest = max(earlier, key=lambda task: task["mean"])
         values.append(last["mean"] - highest["mean"])
-        # 2.4 standard errors: simultaneous for up to five earlier tasks
-        reach = 2.4 * np.hypot(last["error"], highest["error"])
+        # Bonferroni: the interval holds for all earlier tasks at once, hence for the highest
+        reach = norm.ppf(1 - LEVEL / 2 / len(earlier)) * np.hypot(last["error"], highest["error"])
         ends.append([values[-1] - reach, values[-1] + reach])
     e = estimate(values, ends)
     return [Evidence(run.expected.short, "last task − highest earlier task", e, POINTS, above(e))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from published.blocks import lines, words
+from published.blocks import grid, lines, words
 from published.claim_measures import Runs
 from published.claims import CLAIMS, Claim, verdict
 from published.evidence import Evidence
@@ -24,7 +24,8 @@ interval lies on the other side, and is *undecided* otherwise. A single seed is 
 - **not**: at least as many comparisons contradict the claim as support it. If all comparisons are undecided, the claim is not
   refuted; the seeds and rows are too few for a decision.
 
-Pixels and sizes of the datasets differ from those of the paper ([runs](index.md)), so a claim that fails here can hold there."""
+On CIFAR-10, CIFAR-100 and TinyImageNet the images are those of the paper and the training is shorter; the other datasets differ in
+pixels and sizes ([runs](index.md)). A claim that fails here can hold there."""
 
 
 def table(runs: Runs) -> str:
@@ -89,10 +90,27 @@ def evidence_line(e: Evidence) -> str:
     return f"- {e.run}, {e.what}: {e.text}{note}: {SIGNS[e.outcome]}, {e.estimate.n} seed{'s' * (e.estimate.n > 1)}"
 
 
+def decided_table(runs: Runs) -> str:
+    """For each run, how many comparisons support or contradict a claim, beside its number of test rows."""
+    evidence = [e for claim in CLAIMS for e in claim.measure(runs)]
+    rows = []
+    for run in runs:
+        outcomes = [e.outcome for e in evidence if e.run == run.expected.short]
+        counts = [str(outcomes.count(outcome)) for outcome in SIGNS]
+        rows.append([run.title, f"{min(run.results.counts):,}", f"{len(run.results.seeds)}", *counts])
+    return grid(["Run", "Test rows of the smallest task", "Seeds", *SIGNS.values()], rows)
+
+
 def claims_page(runs: Runs) -> str:
     """The page of all claims."""
     sections = [section(index, claim, runs) for index, claim in enumerate(CLAIMS, 1)]
-    return lines(INTRODUCTION, *sections)
+    return lines(
+        INTRODUCTION,
+        "## Comparisons by run",
+        "Tasks with many test rows decide comparisons that remain open with few. Comparisons between two networks are not counted.",
+        decided_table(runs),
+        *sections,
+    )
 
 
 def claims_data(runs: Runs) -> list[dict[str, Any]]:

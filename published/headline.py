@@ -27,11 +27,11 @@ END = "<!-- results:end -->"
 SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc", "bias", "taskmix")
 #: Methods that use the batch or change predictions.
 BY_ARRIVAL = ("dats", "arc", "bias", "taskmix")
-REAL = ("bloodcell-slim", "skinlesions-slim")
+REAL = ("cifar100-slim", "bloodcell-slim")
 
 
 def chosen(runs: Sequence[Published]) -> list[Published]:
-    """Runs on real images with the network of the paper if they are stored, otherwise all runs."""
+    """The two runs of the README if they are stored, otherwise all runs."""
     return [run for run in runs if run.name in REAL] or list(runs)
 
 

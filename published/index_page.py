@@ -8,18 +8,25 @@ from equable.reports.figures import Plot, worst_plot
 from equable.reports.tables.main import seeds_note
 from published.blocks import figure, headless, lines, runs_table, summary_table
 from published.claims_page import table
+from published.paper_tables import paper_table
 from published.runs import RUNS, Published
 
 INTRODUCTION = """# Results
 
 These pages show the effect of calibration on class-incremental networks on real images, and which claims of the DATS paper hold
-there. `make results` writes every number and figure in about a minute, without a network, from the outputs of the final step in
-`results/` (logits, features, labels and tasks in float16; no images). A test repeats the computation.
+there. `make results` writes every number and figure in a few minutes, without a network, from the outputs of the final step in
+`results/` (logits, features, labels and tasks in float16; no images); `make results RUN=cifar10-slim` writes one page. A test repeats the
+computation for some runs.
 
-BloodCell (rebuilt) and SkinLesions (rebuilt) were created at 28 px from the source images of BloodMNIST and DermaMNIST. They are
-**not** the files of the paper: the pixels differ, BloodCell has another split, and SkinLesions has 28 px and a narrower network, where
-the paper uses 64 px. Values of the paper are labelled "paper, other pixels". Digits (1,797 images of 8 × 8 pixels from scikit-learn) is a
-small example with ten seeds. Task order, replay memory and inclusion are those of the paper ([reproduction notes](../reproduction.md))."""
+CIFAR-10, CIFAR-100 and TinyImageNet are the images of the paper, from public copies without the official checksum ("unofficial copy").
+Training is shorter than in the paper, and CIFAR-100 and TinyImageNet have narrower networks, TinyImageNet also smaller images: each
+table names what differs. The runs are `equable run cifar10-reduced`, `cifar100-reduced` and `tinyimagenet-reduced`.
+
+BloodCell (rebuilt) and SkinLesions (rebuilt) were created from the source images of BloodMNIST and DermaMNIST, at 28 px and, for
+SkinLesions, also at 64 px, the size in the paper. They are **not** the files of the paper: the pixels differ, BloodCell has another
+split, and the network on SkinLesions is narrower. Values of the paper are labelled "paper, other pixels". Digits (1,797 images of
+8 × 8 pixels from scikit-learn) is a small example with ten seeds. Task order, replay memory and inclusion are those of the paper
+([reproduction notes](../reproduction.md))."""
 
 SETTINGS = """## Selection of settings
 
@@ -30,7 +37,8 @@ SkinLesions (rebuilt) with SlimResNet18, seed 0, and Digits, seeds 0, 1 and 2.
 | setting | basis of the selection |
 |---|---|
 | replay memory, inclusion, task order, learning rate, bins, coverage 0.6 | the paper ([table](../reproduction.md#what-the-paper-fixes)); digits: a memory of 20 and all validation rows, because a task has only 54 |
-| batch size, maximum of epochs, patience | the available time on two cores; fixed after an earlier model of each rebuilt dataset whose test accuracy was known ([training](../training.md#measured)) |
+| batch size, maximum of epochs, patience | the available time on two cores; for the rebuilt datasets fixed after an earlier model of each whose test accuracy was known ([training](../training.md#measured)) |
+| CIFAR-10, CIFAR-100, TinyImageNet: epochs, width, 32 px, bfloat16 | the available time on two cores, before any of these networks was trained; it was known that an earlier CIFAR-10 model with at most 10 epochs reached 61 % on the test rows |
 | early stopping | validation rows of the current task and the replay memory ([rule](../training.md#when-a-task-stops)); two rules were compared on validation sets of one model of SkinLesions |
 | recomputed batch norm | the collapse of validation scores without it; the test accuracy of an earlier BloodCell model without it was known ([training](../training.md#measured)) |
 | interpretation of Eq. 7 and 9: a weight for each class, mean of T(d_c) | agreement with the paper on *other* data, ResNet32 models on CIFAR-100 trained by other authors ([DATS](../methods/dats.md)). The test rows of those models were used; none of the runs here was |
@@ -42,6 +50,9 @@ SkinLesions (rebuilt) with SlimResNet18, seed 0, and Digits, seeds 0, 1 and 2.
 
 All models of a rebuilt dataset share its test images. The other seeds and the ResNet32 runs were trained after all settings except the
 last one of ARC were fixed."""
+
+
+PAPER_NETWORK = "SlimResNet18"  # of Tables 1 and 2
 
 
 def index_plots(runs: Sequence[Published]) -> list[Plot]:
@@ -79,6 +90,9 @@ def index_page(runs: Sequence[Published]) -> str:
         "deviation over seeds; the best ranked method is in bold. A batch is the test set of one task. The page of each run "
         "contains intervals, the values of the paper and all other results.",
         *(run_block(run) for run in runs),
+        "## Tables 1 and 2 of the paper",
+        "The seven methods of the paper on its five datasets, ours and as printed. ΔLECE is the change of the ECE of the last task.",
+        *(paper_table(run) for run in runs if run.expected.paper and run.expected.network == PAPER_NETWORK),
         figure(f"figures/{worst.name}.svg", worst.alt, worst.caption),
         "## Claims of the paper",
         "The verdicts follow from fixed rules: [rules, intervals and explanations](claims.md).",

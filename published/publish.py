@@ -97,28 +97,30 @@ def _loaded(build: Path, names: tuple[str, ...]) -> list[Published]:
     return [load(build, name) for name in names]
 
 
-def all_files(results: Path, build: Path) -> dict[str, bytes]:
-    """Path in the project → content of every published file."""
-    runs = compute(results, build)
+def all_files(results: Path, build: Path, only: Sequence[str] = ()) -> dict[str, bytes]:
+    """Path in the project → content of every published file, or of those of the runs `only`."""
+    runs = compute(results, build, only or None)
     if not runs:
-        raise SystemExit(f"{results} contains no run; python -m published.store RUN NAME stores one")
+        raise SystemExit(f"{results} contains no such run; python -m published.store RUN NAME stores one")
     names = tuple(run.name for run in runs)
-    files = common_files(runs) | learners_files(results)
+    files = {} if only else common_files(runs) | learners_files(results)
     for run in runs:
         files |= run_files(run)
-    units = [(name, path) for name in ("", *names) for path in figures(runs, name)]
+    units = [(name, path) for name in (*names, *([] if only else [""])) for path in figures(runs, name)]
     for (_, path), drawn in run_local(partial(draw, build, names), units, jobs=cpu_count()):
         files[path] = drawn
     return dict(sorted(files.items()))
 
 
-def outdated(files: dict[str, bytes], root: Path) -> list[str]:
-    """Paths of files that differ from these, or that are not among them."""
+def outdated(files: dict[str, bytes], root: Path, only: Sequence[str] = ()) -> list[str]:
+    """Paths of files that differ from these, or that are not among them unless only some were computed."""
     differing = [
         p
         for p, data in files.items()
         if not (root / p).is_file() or not alike(p, data, (root / p).read_bytes())
     ]
+    if only:
+        return differing
     found = (path.relative_to(root).as_posix() for path in (root / PAGES).rglob("*") if path.is_file())
     return [*differing, *(path for path in found if path not in files)]
 
@@ -147,14 +149,15 @@ def _numbered(data: bytes) -> bytes:
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m published", description=__doc__)
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="pages of these runs alone, e.g. cifar10-slim")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--build", type=Path)
     parser.add_argument("--results", type=Path, default=ROOT / "results", help=argparse.SUPPRESS)
     given = parser.parse_args(words)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as temporary:
-        files = all_files(given.results, given.build or Path(temporary))
-    changed = outdated(files, ROOT)
+        files = all_files(given.results, given.build or Path(temporary), given.runs)
+    changed = outdated(files, ROOT, given.runs)
     print(f"{len(files)} files computed in {time.perf_counter() - start:.0f} s, {len(changed)} changed")
     if given.check:
         sys.exit("\n".join(["files that differ from the stored ones:", *changed]) if changed else 0)

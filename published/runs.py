@@ -49,9 +49,17 @@ class Expected(NamedTuple):
         """Short form for lists of runs."""
         return f"{self.dataset.removesuffix(' (rebuilt)')} · {self.network}"
 
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether the pixels are not those of the paper."""
+        return self.dataset.endswith("(rebuilt)")
+
 
 #: Folder in ``results/`` → its run.
 RUNS = {
+    "cifar10-slim": Expected("CIFAR-10", "SlimResNet18", 3, "cifar10"),
+    "cifar100-slim": Expected("CIFAR-100", "SlimResNet18", 3, "cifar100"),
+    "tinyimagenet-slim": Expected("TinyImageNet 32 px", "SlimResNet18", 3, "tinyimagenet"),
     "bloodcell-slim": Expected("BloodCell (rebuilt)", "SlimResNet18", 3, "bloodcell"),
     "bloodcell-resnet32": Expected("BloodCell (rebuilt)", "ResNet32", 3, "bloodcell"),
     "skinlesions-slim": Expected("SkinLesions (rebuilt)", "SlimResNet18", 3, "skinlesions"),
