@@ -1,4 +1,4 @@
-"""Figure and table of the README: ECE of every task by method on real images."""
+"""Figure and table of the README: accuracy and ECE of every task, and of the four ways rows arrive."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from equable.reports.figures import Plot
-from equable.reports.figures.style import BLUE, GRID, INK, PAPER, VERMILION, new_figure
-from equable.reports.results import Spread
+from equable.reports.figures.style import look, new_figure, task_axis
 from equable.reports.tables.arrivals import STANDARD, short_name
-from equable.reports.tables.main import AT_BOUND, METRICS, bound_note
-from equable.reports.tables.table import Cell, Row, Section, cell, mark_best, number
+from equable.reports.tables.table import number
 from published.blocks import grid, lines
 from published.runs import Published
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ACCURACY = METRICS["accuracy"]
-AVERAGE_ECE = METRICS["average_ece"]
-MAX_DELTA = METRICS["max_delta_ece"]
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
-SHOWN = ("uncalibrated", "ts", "rc", "tcil", "dats", "arc", "bias", "taskmix")
-#: Methods that use the batch or change predictions.
-BY_ARRIVAL = ("dats", "arc", "bias", "taskmix")
+DRAWN = ("uncalibrated", "rc", "dats", "bias", "taskmix")
+LISTED = ("uncalibrated", "rc", "tcil", "dats", "arc", "bias", "taskmix")
+MEASURES = {"accuracy": "Accuracy (%)", "ece": "ECE (%)"}
 REAL = ("cifar100-slim", "bloodcell-slim")
 
 
@@ -35,61 +29,26 @@ def chosen(runs: Sequence[Published]) -> list[Published]:
     return [run for run in runs if run.name in REAL] or list(runs)
 
 
-def name_of(run: Published) -> str:
-    """The dataset; the network is the same for all."""
-    return run.expected.dataset
-
-
 def draw_headline(runs: Sequence[Published]) -> Figure:
-    """ECE of each task by method: one dot per task, the last one filled, and a line from best to worst."""
-    drawn, panels = new_figure(0.55 + 2.0 * len(runs), rows=len(runs))
-    for axes, run in zip(panels, runs, strict=True):
-        _draw_methods(axes, run)
-        axes.set_title(name_of(run))
-    panels[-1].set_xlabel("ECE of each task after the last (%)")
-    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, handletextpad=0.3)
+    """Accuracy and ECE of each task by method, one row of panels per run."""
+    drawn, panels = new_figure(0.6 + 2.1 * len(runs), rows=len(runs), columns=len(MEASURES))
+    places = [(run, measure) for run in runs for measure in MEASURES]
+    for axes, (run, measure) in zip(panels, places, strict=True):
+        for method in DRAWN:
+            values = by_task(run, method, measure)
+            label = run.results.label(method)
+            axes.plot(range(1, len(values) + 1), values, label=label, **look(method).options())
+        task_axis(axes, run.results)
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"{run.expected.dataset}: {MEASURES[measure]}")
+        axes.grid(axis="y")
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return drawn
 
 
-def _draw_methods(axes: Axes, run: Published) -> None:
-    last = run.results.last_task
-    for place, method in enumerate(SHOWN):
-        values = [100 * ece(run, method, task).mean for task in range(last + 1)]
-        axes.plot([min(values), max(values)], [place, place], color=GRID, linewidth=3, zorder=1)
-        first = place == 0
-        axes.plot(
-            values[:-1],
-            [place] * last,
-            "o",
-            color=VERMILION,
-            markerfacecolor=PAPER,
-            zorder=3,
-            label="an earlier task" if first else "_",
-        )
-        axes.plot(values[-1], place, "o", color=BLUE, zorder=4, label="the last task" if first else "_")
-        mean = sum(values) / len(values)
-        axes.plot(
-            mean,
-            place,
-            "|",
-            color=INK,
-            markersize=11,
-            markeredgewidth=1.6,
-            zorder=5,
-            label="mean" if first else "_",
-        )
-    axes.set_yticks(range(len(SHOWN)), [run.results.label(m) for m in SHOWN])
-    axes.set_ylim(len(SHOWN) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlim(left=0)
-    axes.grid(axis="x")
-
-
-def ece(run: Published, method: str, task: int) -> Spread:
-    """ECE of one task after the last task."""
-    value = run.results.of_task(method, "ece", task)
-    assert value is not None
-    return value
+def by_task(run: Published, method: str, measure: str) -> list[float]:
+    """A measure of each task after the last one in percent, mean over seeds."""
+    return [100 * value for value in run.results.task_means(method, measure)]
 
 
 def headline_plot(runs: Sequence[Published]) -> Plot:
@@ -99,84 +58,52 @@ def headline_plot(runs: Sequence[Published]) -> Plot:
 
 
 def headline_alt_text(runs: Sequence[Published]) -> str:
-    """ECE of the worst and of the last task, by method."""
+    """Accuracy and ECE of the worst task, by method."""
     parts = []
     for run in runs:
-        last = run.results.last_task
-        found = []
-        for method in SHOWN:
-            values = [100 * ece(run, method, task).mean for task in range(last + 1)]
-            found.append(f"{run.results.label(method)} {number(max(values), 1)} ({number(values[-1], 1)})")
-        parts.append(f"{name_of(run)}: {', '.join(found)}")
-    return f"ECE in percent of the worst task, and in brackets of the last. {'; '.join(parts)}."
-
-
-def headline_table(runs: Sequence[Published]) -> str:
-    """Accuracy, average ECE and worst-case change of each run shown, the best of each column in bold."""
-    columns = [ACCURACY, AVERAGE_ECE, MAX_DELTA] * len(runs)
-    rows = []
-    for method in SHOWN:
-        cells: list[Cell] = []
-        for run in runs:
-            results = run.results
-            worst = (
-                Cell()
-                if method == "uncalibrated"
-                else cell(MAX_DELTA, results.metric(method, "max_delta_ece"))
-            )
-            cells.append(cell(ACCURACY, results.metric(method, "accuracy")))
-            cells += [cell(AVERAGE_ECE, results.metric(method, "average_ece")), worst]
-        mark = AT_BOUND if any(run.results.seeds_at_bound(method) for run in runs) else ""
-        rows.append(Row(runs[0].results.label(method) + mark, tuple(cells)))
-    (marked,) = mark_best(columns, (Section("", tuple(rows), ranked=True),))
-    floor = [c for run in runs for c in (Cell(), cell(AVERAGE_ECE, run.results.floor()), Cell())]
-    heading = [
-        "",
-        *(
-            f"{name_of(run)}: {what}"
-            for run in runs
-            for what in ("accuracy (%)", "average ECE (%)", "worst task's change (points)")
-        ),
-    ]
-    body = [[row.label, *(f"**{c.text}**" if c.best else c.text for c in row.cells)] for row in marked.rows]
-    return grid(heading, [*body, ["Noise floor", *(c.text for c in floor)]])
+        found = [
+            f"{run.results.label(method)} {number(min(by_task(run, method, 'accuracy')), 1)} "
+            f"({number(max(by_task(run, method, 'ece')), 1)})"
+            for method in DRAWN
+        ]
+        parts.append(f"{run.expected.dataset}: {', '.join(found)}")
+    return f"Lowest accuracy and, in brackets, highest ECE of any task in percent. {'; '.join(parts)}."
 
 
 def arrivals_grid(runs: Sequence[Published]) -> str:
-    """Accuracy and average ECE of the methods that differ by batch or prediction, for the standard arrivals."""
+    """Accuracy and average ECE of each method in the four standard arrivals."""
     body = []
     for run in runs:
-        for method in BY_ARRIVAL:
+        for method in LISTED:
             cells = []
             for arrival in STANDARD:
                 values = [
                     run.results.arrival_value(method, arrival, name) for name in ("accuracy", "average_ece")
                 ]
                 cells.append(" / ".join("–" if v is None else number(100 * v.mean, 1) for v in values))
-            body.append([name_of(run), run.results.label(method), *cells])
+            body.append([run.expected.dataset, run.results.label(method), *cells])
     return grid(["", "accuracy / average ECE (%)", *(short_name(arrival) for arrival in STANDARD)], body)
 
 
 def readme_block(runs: Sequence[Published]) -> str:
     """The text between the markers."""
     shown = chosen(runs)
-    seeds = ", ".join(f"{name_of(run)} {len(run.results.seeds)}" for run in shown)
-    bounds = [f"{name_of(run)}: {note}" for run in shown if (note := bound_note(run.results, SHOWN))]
+    seeds = ", ".join(f"{run.expected.dataset} {len(run.results.seeds)}" for run in shown)
+    floors = ", ".join(
+        f"{run.expected.dataset} {number(100 * floor.mean, 1)} %"
+        for run in shown
+        if (floor := run.results.floor())
+    )
     return lines(
         BEGIN,
         f"![{headline_alt_text(shown)}](docs/images/headline.svg)",
-        headline_table(shown),
-        *bounds,
-        f"Mean ± standard deviation over seeds ({seeds}), {shown[0].expected.network}, after the last task; a batch is the "
-        "test set of one task. Bias correction and TaskMix change predicted classes; TaskMix, DATS and ARC use that a batch is of one task "
-        "([other batches](docs/results/index.md)). The worst task's change is the largest increase of the ECE of any task; a positive value means "
-        "that calibration made a task worse. The noise floor is the expected ECE of a perfectly calibrated model with the confidences of a "
-        "temperature per task, on the same "
-        "number of rows; a more accurate method has a lower one. `make results` computes these values from outputs stored in [results](results/README.md). "
-        "[All results and the claims of the paper](docs/results/index.md).",
-        "The same when rows arrive in other ways; the means are over tasks, so that on imbalanced shuffled rows a prior made for the batch "
-        "costs the rare tasks ([pooled values](docs/methods/taskmix.md)):",
+        f"*{shown[0].expected.network} after the last task, mean over seeds ({seeds}); a batch is the test set of one task.* The same "
+        "networks when rows arrive in other ways:",
         arrivals_grid(shown),
+        "DATS, ARC and TaskMix use the mix of tasks in a batch; on single rows TaskMix equals bias correction. "
+        f"A perfectly calibrated model with a temperature per task would have an average ECE of {floors} on as many rows. "
+        "`make results` computes these values from outputs stored in [results](results/README.md): [all datasets, intervals, the "
+        "paper's tables beside ours and its claims](docs/results/index.md).",
         END,
     )
 

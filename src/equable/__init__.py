@@ -7,7 +7,7 @@ Everything public hangs off this module and is imported on first use (PEP 562), 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # name → module that defines it
 _PUBLIC = {
