@@ -26,7 +26,7 @@ REDUCED = {
     "tinyimagenet-reduced": (
         "tinyimagenet",
         {
-            "training.max_epochs": 4,
+            "training.max_epochs": 3,
             "training.precision": "bfloat16",
             "network.nf": 16,
             "data.image_size": 32,
