@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -128,6 +128,21 @@ class Outputs:
             return cls(**arrays)
         except InputError as error:
             raise FileFormatError(f"{path}: {error}") from error
+
+
+def join_outputs(parts: Sequence[Outputs]) -> Outputs:
+    """The rows of several records, one below the other; a field is given in all of them or in none."""
+    joined: dict[str, Any] = {}
+    for name in (field.name for field in fields(Outputs)):
+        values = [value for part in parts if (value := getattr(part, name)) is not None]
+        if len(values) not in (0, len(parts)):
+            raise InputError(f"{name} must be given for all rows or for none; it is missing for some")
+        for value in values[1:]:
+            if value.shape[1:] != values[0].shape[1:]:
+                rule = f"{name} must keep the {values[0].shape[1]} columns of the first rows"
+                raise InputError(f"{rule}; got {value.shape[1]}")
+        joined[name] = np.concatenate(values) if values else None
+    return Outputs(**joined)
 
 
 def _suggestion(held: Iterable[str], known: set[str]) -> str:
