@@ -96,7 +96,9 @@ class BiasCorrection(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
-        tasks = class_tasks(rows)
+        tasks = np.zeros(rows.n_classes, dtype=np.int64)
+        if rows.tasks is not None:
+            tasks = class_tasks(rows.labels, rows.tasks, rows.n_classes)
         weights = rows.weights
         if self.by == "task":
             weights = _equal_tasks(weights, tasks[rows.labels])
@@ -140,19 +142,19 @@ def log_softmax(logits: np.ndarray) -> FloatArray:
     return np.maximum(z, LOWEST, out=z)
 
 
-def class_tasks(rows: CalibrationSet) -> IntArray:
-    """The task of each class (K,), numbered 0 … T − 1 in ascending order; zeros where none are known."""
-    found = np.zeros(rows.n_classes, dtype=np.int64)
-    if rows.tasks is None:
-        return found
-    found[rows.labels] = rows.tasks
-    others = np.flatnonzero(found[rows.labels] != rows.tasks)
+def class_tasks(labels: IntArray, tasks: IntArray, n_classes: int) -> IntArray:
+    """The task of each class (K,), numbered 0 … T − 1 in ascending order; −1 for a class without rows."""
+    found = np.full(n_classes, -1)
+    numbers = np.unique(tasks, return_inverse=True)[1].reshape(-1)
+    found[labels] = numbers
+    others = np.flatnonzero(found[labels] != numbers)
     if len(others):
-        label = rows.labels[others[0]]
-        two = f"{rows.tasks[others[0]]} and {found[label]}"
-        raise InputError(f"every class must lie in one task; class {label} has rows of the tasks {two}")
-    numbers: IntArray = np.unique(found, return_inverse=True)[1].astype(np.int64)
-    return numbers
+        label = labels[others[0]]
+        two = np.unique(tasks[labels == label])[:2]
+        raise InputError(
+            f"every class must lie in one task; class {label} has rows of the tasks {two[0]} and {two[1]}"
+        )
+    return found
 
 
 def _equal_tasks(weights: FloatArray, tasks: IntArray) -> FloatArray:

@@ -14,8 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray, as_generator
+from equable.arrays import FloatArray, IntArray, as_generator, as_integers, as_labels, as_probabilities
 from equable.calibrators.base import Calibrator, group_codes
+from equable.calibrators.bias_correction import class_tasks
 from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.calibrators.task_mix import TaskMix, task_shares
 from equable.errors import EquableWarning, FileFormatError, InputError
@@ -94,11 +95,19 @@ class CrossFit:
                 f"{path} must hold cross-fitted posteriors for sets and referral; it holds "
                 "a calibrator without them. Make it with: equable calibrate … --decisions"
             )
-        posteriors = extras[POSTERIORS]
-        labels = extras[LABELS]
-        tasks = extras.get(TASKS)
-        if not _plausible(posteriors, labels, tasks, calibrator.n_classes_):
-            raise FileFormatError(f"{path}: posteriors, labels and tasks must be those of one cross-fit")
+        n_classes = calibrator.n_classes_
+        rule = f"{path}: posteriors, labels and tasks must be those of one cross-fit"
+        try:
+            posteriors = as_probabilities(extras[POSTERIORS], "posteriors")
+            labels = as_labels(extras[LABELS], len(posteriors), n_classes)
+            tasks = as_integers(extras[TASKS], "tasks", n_classes) if TASKS in extras else None
+        except InputError as error:
+            raise FileFormatError(f"{rule}: {error}") from error
+        possible = tasks is None or (
+            -1 <= tasks.min() and tasks.max() < n_classes and tasks[labels].min() >= 0
+        )
+        if posteriors.shape[1] != n_classes or not possible:
+            raise FileFormatError(rule)
         return cls(calibrator, posteriors, labels, tasks)
 
     def batches(self, logits: Any, features: Any, groups: Any) -> Iterator[Batches]:
@@ -196,16 +205,8 @@ def cross_fit(
     scored = folds >= 0
     if not scored.any():
         raise InputError("cross-fitting needs a class with at least two rows; every class has one")
-    return CrossFit(fitted, posteriors[scored], rows.labels[scored], _class_tasks(rows))
-
-
-def require_cross_fit(value: Any) -> CrossFit:
-    """Raise unless `value` is a `CrossFit`."""
-    if not isinstance(value, CrossFit):
-        raise InputError(
-            f"shared must be a CrossFit, as cross_fit or CrossFit.load gives it; got {value!r:.100}"
-        )
-    return value
+    tasks_of = None if rows.tasks is None else class_tasks(rows.labels, rows.tasks, rows.n_classes)
+    return CrossFit(fitted, posteriors[scored], rows.labels[scored], tasks_of)
 
 
 def _new(calibrator: Calibrator) -> Calibrator:
@@ -230,33 +231,3 @@ def _held_out(calibrator: Calibrator, fit: Outputs, held: Outputs) -> FloatArray
     # TaskMix: each row alone, the bias correction under π. Others: one batch, mixed like the buffer.
     alone = np.arange(len(held)) if isinstance(calibrator, TaskMix) else None
     return calibrator.predict_proba(held.logits, features=held.features, groups=alone)
-
-
-def _class_tasks(rows: Outputs) -> IntArray | None:
-    if rows.tasks is None:
-        return None
-    assert rows.labels is not None
-    found = np.full(rows.n_classes, -1)
-    numbers = np.unique(rows.tasks, return_inverse=True)[1].reshape(-1)
-    found[rows.labels] = numbers
-    mixed = np.flatnonzero(found[rows.labels] != numbers)
-    if len(mixed):
-        raise InputError(f"each class must belong to one task; class {rows.labels[mixed[0]]} has rows of two")
-    return found
-
-
-def _plausible(posteriors: np.ndarray, labels: np.ndarray, tasks: np.ndarray | None, n_classes: int) -> bool:
-    """Whether the arrays of a file can be those of a cross-fit."""
-    if posteriors.dtype != np.float64 or posteriors.ndim != 2 or posteriors.shape[1] != n_classes:
-        return False
-    if not len(posteriors) or not (np.abs(posteriors.sum(axis=1) - 1) < 1e-6).all() or posteriors.min() < 0:
-        return False
-    if labels.dtype != np.int64 or labels.shape != posteriors.shape[:1]:
-        return False
-    if labels.min() < 0 or labels.max() >= n_classes:
-        return False
-    if tasks is None:
-        return True
-    if tasks.dtype != np.int64 or tasks.shape != (n_classes,) or tasks.min() < -1:
-        return False
-    return bool(tasks[labels].min() >= 0 and tasks.max() < n_classes)
