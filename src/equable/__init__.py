@@ -5,6 +5,7 @@ Everything public hangs off this module and is imported on first use (PEP 562), 
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -27,20 +28,7 @@ _PUBLIC = {
     "CALIBRATORS": "equable.calibrators",
     "load": "equable.calibrators",
 }
-_SUBMODULES = (
-    "calibrators",
-    "decisions",
-    "errors",
-    "metrics",
-    "outputs",
-    "datasets",
-    "scenarios",
-    "training",
-    "benchmark",
-    "reports",
-    "deploy",
-    "integrations",
-)
+_SUBMODULES = [module.name for module in iter_modules(__path__)]
 
 __all__ = ["__version__", "metrics", *_PUBLIC]
 

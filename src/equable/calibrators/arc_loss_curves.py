@@ -11,7 +11,7 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.losses import Loss, row_losses
 from equable.calibrators.newton import LOG_BOUNDS
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 
 GRID_POINTS = 65
 # Rows of each class that pull its log temperature to the calibration buffer's own.
@@ -35,9 +35,9 @@ def class_curves(
     grid = level_grid()
     values = np.tile(LEVEL_PRIOR * (grid - centre) ** 2, (n_classes, 1))
     derivatives = np.tile(2 * LEVEL_PRIOR * (grid - centre), (n_classes, 1))
-    rows = ShiftedRows(logits)
+    shifted = shifted_rows(logits)
     for g, level in enumerate(grid):
-        losses, slopes, _ = weights * row_losses(rows, labels, np.exp(-level), loss)
+        losses, slopes, _ = weights * row_losses(shifted, labels, np.exp(-level), loss)
         values[:, g] += np.bincount(labels, losses, minlength=n_classes)
         derivatives[:, g] += np.bincount(labels, slopes, minlength=n_classes)
     return values, derivatives

@@ -173,7 +173,7 @@ def _fit_by_task(
     """
     n_tasks = int(tasks.max()) + 1
     n_rows = float(weights.sum())
-    rows = _blocks(log_softmax(logits))
+    z = log_softmax(logits)
     ridges = np.repeat([SCALE_RIDGE, OFFSET_RIDGE, CLASS_RIDGE], [n_tasks, n_tasks, len(tasks)]) / n_rows
 
     def corrections(parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -183,7 +183,7 @@ def _fit_by_task(
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         scales, offsets = corrections(parameters)
-        value, by_scale, by_offset = corrected_nll(rows, labels, weights / n_rows, scales, offsets)
+        value, by_scale, by_offset = corrected_nll(z, labels, weights / n_rows, scales, offsets)
         # a scale is exp(a + a_t): its derivative in a and in a_t is the scale itself
         by_log_scale = by_scale * scales
         by_task = [np.bincount(tasks, by_log_scale), np.bincount(tasks, by_offset)]
@@ -203,7 +203,7 @@ def _fit_newest(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, newest: np.ndarray
 ) -> tuple[FloatArray, FloatArray, bool]:
     """BiC: scale α and offset β for the raw logits of the newest task's classes, 1 and 0 for the others."""
-    rows = _blocks(logits.astype(np.float64))
+    z = logits.astype(np.float64)
     relative = weights / weights.sum()
 
     def corrections(parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -211,12 +211,8 @@ def _fit_newest(
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         scales, offsets = corrections(parameters)
-        value, by_scale, by_offset = corrected_nll(rows, labels, relative, scales, offsets)
+        value, by_scale, by_offset = corrected_nll(z, labels, relative, scales, offsets)
         return value, np.array([by_scale[newest].sum(), by_offset[newest].sum()])
 
     result = lbfgs(objective, np.array([1.0, 0.0]), maxiter=500, ftol=0.0, gtol=1e-8)
     return *corrections(result.x), bool(result.success)
-
-
-def _blocks(z: FloatArray) -> list[tuple[slice, FloatArray]]:
-    return [(block, z[block]) for block in row_blocks(*z.shape)]

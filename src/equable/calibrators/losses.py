@@ -16,8 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.arrays import FloatArray, IntArray, row_blocks
 
 Loss = Literal["nll", "brier"]
 LOSSES: tuple[str, ...] = ("nll", "brier")
@@ -57,17 +56,17 @@ def loss_terms(
     return value, -beta * slope, beta**2 * curvature + beta * slope
 
 
-def row_losses(rows: ShiftedRows, labels: IntArray, beta: FloatArray, loss: Loss) -> FloatArray:
-    """`loss_terms` of all rows, (3, N); `beta` has one entry or one a row."""
+def row_losses(shifted: FloatArray, labels: IntArray, beta: FloatArray, loss: Loss) -> FloatArray:
+    """`loss_terms` of all rows, (3, N), block by block; `beta` has one entry or one a row."""
     beta = np.broadcast_to(beta, labels.shape)
     terms = np.empty((3, len(labels)))
-    for block, shifted in rows:
-        terms[:, block] = loss_terms(shifted, labels[block], beta[block], loss)
+    for block in row_blocks(*shifted.shape):
+        terms[:, block] = loss_terms(shifted[block], labels[block], beta[block], loss)
     return terms
 
 
 def brier_curves(
-    rows: ShiftedRows,
+    shifted: FloatArray,
     labels: IntArray,
     weights: FloatArray,
     levels: FloatArray,
@@ -79,12 +78,13 @@ def brier_curves(
     The value alone takes a third of the time of `loss_terms`.
     """
     curves = np.zeros((n_owners, len(levels)))
-    for block, shifted in rows:
-        own = shifted[np.arange(len(shifted)), labels[block]]
-        ones = np.ones(shifted.shape[1])
-        e = np.empty_like(shifted)
+    ones = np.ones(shifted.shape[1])
+    for block in row_blocks(*shifted.shape):
+        rows = shifted[block]
+        own = rows[np.arange(len(rows)), labels[block]]
+        e = np.empty_like(rows)
         for g, beta in enumerate(np.exp(-levels)):
-            np.multiply(shifted, beta, out=e)
+            np.multiply(rows, beta, out=e)
             np.exp(e, out=e)
             total = e @ ones
             value = _row_dot(e, e) / total**2 - 2 * np.exp(own * beta) / total + 1

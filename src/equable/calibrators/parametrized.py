@@ -17,7 +17,7 @@ from equable.calibrators.newton import (
     lbfgs,
     warn_if_bound,
 )
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 from equable.errors import InputError
 from equable.outputs import Outputs
 
@@ -86,7 +86,7 @@ class ParametrizedTemperatureScaling(Calibrator):
         scale = inputs.std(axis=0)
         # a column that is constant up to rounding is not scaled
         scale = np.where(scale > 1e-9 * np.abs(inputs).max(axis=0), scale, 1.0)
-        shifted = ShiftedRows(logits)
+        shifted = shifted_rows(logits)
         standard = (inputs - centre) / scale
         relative = rows.weights / len(rows.weights)
 
@@ -151,7 +151,7 @@ def _forward(layers: Layers, inputs: FloatArray) -> list[FloatArray]:
 def _brier_and_gradient(
     parameters: FloatArray,
     widths: list[int],
-    shifted: ShiftedRows,
+    shifted: FloatArray,
     inputs: FloatArray,
     labels: IntArray,
     relative: FloatArray,

@@ -104,7 +104,7 @@ class CrossFit:
         except InputError as error:
             raise FileFormatError(f"{rule}: {error}") from error
         possible = tasks is None or (
-            -1 <= tasks.min() and tasks.max() < n_classes and tasks[labels].min() >= 0
+            tasks.min() >= -1 and tasks.max() < n_classes and tasks[labels].min() >= 0
         )
         if posteriors.shape[1] != n_classes or not possible:
             raise FileFormatError(rule)
