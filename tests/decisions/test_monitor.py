@@ -173,6 +173,8 @@ def test_what_no_monitor_saved_is_refused(data, tmp_path):
         equable.Monitor(equable.TaskMix())
     with pytest.raises(InputError, match="keep must be a whole number ≥ 1"):
         equable.Monitor(cal, keep=0)
+    with pytest.raises(InputError, match="keep must be at most"):
+        equable.Monitor(cal, keep=10**20)
 
 
 def test_a_new_monitor_takes_a_new_log_and_a_loaded_one_continues_its_own(data, tmp_path):

@@ -24,6 +24,8 @@ N_BINS = 10
 # Logs are summed as whole numbers of 2⁻³²: such sums do not depend on the order.
 UNIT = 2.0**-32
 NO_LABEL = -1
+# Row numbers are 64-bit whole numbers.
+MOST_ROWS = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ class Monitor(Stream):
     ) -> None:
         super().__init__(calibrator, window)
         self.keep = as_count(keep, "keep")
+        if self.keep > MOST_ROWS:
+            raise InputError(f"keep must be at most 2⁶³ − 1; got {keep!r}")
         self.log = _log_path(log)
         if self.log is not None and os.path.isfile(self.log) and os.path.getsize(self.log):
             raise InputError(
