@@ -5,9 +5,8 @@ Notation: N rows, K classes seen so far (columns of the logits, in order of arri
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -19,14 +18,6 @@ from equable.files import read_npz, write_npz
 
 SCHEMA = 1
 SAVE_EXAMPLE = "np.savez('rows.npz', logits=…, labels=…)"
-#: Names of these arrays in other programs.
-SYNONYMS = {
-    **dict.fromkeys(("x", "z", "scores", "outputs"), "logits"),
-    **dict.fromkeys(("y", "y_true", "targets"), "labels"),
-    **dict.fromkeys(("f", "embeddings"), "features"),
-    "t": "tasks",
-    "batches": "groups",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +113,6 @@ class Outputs:
         if "logits" not in arrays or not set(arrays) <= known:
             raise FileFormatError(
                 f"{path} must hold the array 'logits' and none but {sorted(known)}; it holds {sorted(arrays)}"
-                + _suggestion(arrays, known)
             )
         try:
             return cls(**arrays)
@@ -143,18 +133,3 @@ def join_outputs(parts: Sequence[Outputs]) -> Outputs:
                 raise InputError(f"{rule}; got {value.shape[1]}")
         joined[name] = np.concatenate(values) if values else None
     return Outputs(**joined)
-
-
-def _suggestion(held: Iterable[str], known: set[str]) -> str:
-    """A hint: how a run's buffer is written, or the free name that each unknown array may stand for."""
-    if "in_calibration_buffer" in held:
-        return "; use equable.scenarios.ValidationSet.load(…).calibration_buffer.save('buffer.npz')"
-    found = {}
-    for name in sorted(set(held) - known):
-        close = difflib.get_close_matches(name.lower(), known, n=1)
-        meant = SYNONYMS.get(name.lower()) or "".join(close)
-        if meant in known - set(held):
-            found[name] = meant
-    if found:
-        return "; did you mean " + ", ".join(f"{meant} for {name!r}" for name, meant in found.items()) + "?"
-    return f"; give each its name: {SAVE_EXAMPLE}" if "arr_0" in held else ""
