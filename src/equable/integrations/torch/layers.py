@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from equable.calibrators import DATS, Calibrator, ParametrizedTemperatureScaling
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.calibrators.parametrized import LOGIT_LIMIT
-from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING, unit_rows
+from equable.calibrators.prototypes import LEAST_NEEDED, nearest_of, pairwise_distances
 from equable.errors import InputError
 
 
@@ -111,20 +111,14 @@ class DistanceAware(Layer):
     """DATS: nearest prototypes, retained classes, the mean of their temperatures."""
 
     def __init__(self, calibrator: DATS) -> None:
-        points = [calibrator.prototypes_, calibrator.current_prototypes_]
-        if calibrator.metric == "cosine":
-            points = [unit_rows(rows) for rows in points]
         low, high = calibrator.distance_range_
         super().__init__(
             calibrator,
-            points=points[0],
-            current_points=points[1],
             low=low,
             width=high - low if high > low else math.inf,
             coverage=float(calibrator.coverage),
             coverage_slack=1e-9,
             least_needed=LEAST_NEEDED,
-            rounding=ROUNDING,
         )
         self.metric = calibrator.metric
         self.aggregate = calibrator.aggregate
@@ -133,40 +127,20 @@ class DistanceAware(Layer):
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """Eqs. 4–8 for one batch."""
         assert features is not None
-        if features.shape[1] != self.points.shape[1]:
-            raise InputError(
-                f"features must have the {self.points.shape[1]} columns seen at fit; got {features.shape[1]}"
-            )
-        nearest = self._nearest(features)
+        n_features = self.prototypes_.shape[1]
+        if features.shape[1] != n_features:
+            rule = f"features must have the {n_features} columns seen at fit"
+            raise InputError(f"{rule}; got {features.shape[1]}")
+        nearest = nearest_of(features, self.prototypes_, self.metric, torch)
         zeros = torch.zeros_like(self.class_distances_)
         counts = zeros.scatter_add(0, nearest, torch.ones_like(features[:, 0]))
         distances = self.class_distances_
         if self.distance == "sample":
-            raw = self._to(features, self.current_points).amin(dim=1)
+            raw = pairwise_distances(features, self.current_prototypes_, self.metric, torch).amin(dim=1)
             rows = ((raw - self.low) / self.width).clamp(0.0, 1.0)
             distances = zeros.scatter_add(0, nearest, rows) / counts.clamp(min=1.0)
         batch = self._batch_temperature(self._retained(counts), distances) + nan_if_not_finite(features)
         return batch.expand(logits.shape[0]).clone()
-
-    def _to(self, features: Tensor, points: Tensor) -> Tensor:
-        """Distances of rows to points, (n, len(points))."""
-        if self.metric == "euclidean":
-            squares = (features**2).sum(dim=1)[:, None] - 2 * features @ points.T + (points**2).sum(dim=1)
-            return squares.clamp(min=0.0).sqrt()
-        norms = (features**2).sum(dim=1, keepdim=True).sqrt()
-        unit = features / torch.where(norms > 0, norms, 1.0)
-        return (1.0 - unit @ points.T).clamp(0.0, 2.0)
-
-    def _nearest(self, features: Tensor) -> Tensor:
-        """The nearest prototype of each row, the first of those within rounding, (n,)."""
-        distances = self._to(features, self.points)
-        slack = self.rounding
-        if self.metric == "euclidean":
-            distances = distances**2
-            lengths = (features**2).sum(dim=1, keepdim=True) + (self.points**2).sum(dim=1).max()
-            slack = slack * lengths
-        near = distances <= distances.amin(dim=1, keepdim=True) + slack
-        return near.to(torch.float64).argmax(dim=1)
 
     def _retained(self, counts: Tensor) -> Tensor:
         """`equable.calibrators.prototypes.retained_classes` of one batch, as 0 and 1, (K,)."""
