@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -23,8 +22,6 @@ from equable.errors import EquableWarning, FileFormatError, InputError
 from equable.outputs import Outputs
 
 FOLDS = 5
-# Rows that are calibrated together; a larger batch is calibrated by itself.
-CHUNK_ROWS = 1 << 16
 # Names of the arrays in a file.
 POSTERIORS, LABELS, TASKS = "decisions_posteriors", "decisions_labels", "decisions_class_tasks"
 
@@ -110,20 +107,17 @@ class CrossFit:
             raise FileFormatError(rule)
         return cls(calibrator, posteriors, labels, tasks)
 
-    def batches(self, logits: Any, features: Any, groups: Any) -> Iterator[Batches]:
-        """The rows' probabilities, a few whole batches at a time: memory does not grow with the rows."""
+    def calibrate(self, logits: Any, features: Any, groups: Any) -> Batches:
+        """The rows' probabilities and the mixes of their batches."""
         rows = self.calibrator._check_rows(logits, features, groups)
+        if not isinstance(self.calibrator, TaskMix):  # q = π: one mix, the buffer's, for every batch
+            p = self.calibrator.predict_proba(logits, features=features, groups=groups)
+            mixes = self.row_shares[None]
+            return Batches(p, np.zeros(len(rows), np.int64), mixes, np.ones_like(mixes))
+        p, mixes = self.calibrator.probabilities_and_mixes(rows)
         codes, _ = group_codes(rows.groups, len(rows))
-        order = np.argsort(codes, kind="stable")
-        ends = np.append(np.flatnonzero(np.diff(codes[order])) + 1, len(order))
-        start = 0
-        while start < len(order):
-            # the last batch that ends within the chunk, or one larger batch
-            last = np.searchsorted(ends, start + CHUNK_ROWS, side="right") - 1
-            end = int(ends[max(last, np.searchsorted(ends, start, side="right"))])
-            chosen = order[start:end]
-            yield self._calibrated(chosen, rows[chosen], codes[chosen])
-            start = end
+        mixes, same = np.unique(mixes, axis=0, return_inverse=True)  # single rows share one mix
+        return Batches(p, same.reshape(-1)[codes], mixes, mixes / task_shares(self.calibrator))
 
     def row_weights(self, mixes: FloatArray) -> FloatArray:
         """w_t = q_t / (n_t / n), (G, T); infinite for a task without scored rows."""
@@ -132,22 +126,11 @@ class CrossFit:
         np.divide(mixes, shares, out=found, where=shares > 0)
         return found
 
-    def _calibrated(self, chosen: IntArray, rows: Outputs, codes: IntArray) -> Batches:
-        codes = np.unique(codes, return_inverse=True)[1]
-        if not isinstance(self.calibrator, TaskMix):  # q = π: one mix, the buffer's, for every batch
-            p = self.calibrator.predict_proba(rows.logits, features=rows.features, groups=codes)
-            mixes = self.row_shares[None]
-            return Batches(chosen, p, np.zeros_like(codes), mixes, np.ones_like(mixes))
-        p, mixes = self.calibrator.probabilities_and_mixes(Outputs(rows.logits, groups=codes))
-        mixes, same = np.unique(mixes, axis=0, return_inverse=True)  # single rows share one mix
-        return Batches(chosen, p, same.reshape(-1)[codes], mixes, mixes / task_shares(self.calibrator))
-
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Some whole batches: n rows, G distinct mixes of tasks."""
+    """The batches of n rows: G distinct mixes of tasks."""
 
-    rows: IntArray  # (n,) places among all rows
     probabilities: FloatArray  # (n, K)
     codes: IntArray  # (n,) number of each row's mix
     mixes: FloatArray  # (G, T) q

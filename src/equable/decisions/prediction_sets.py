@@ -78,21 +78,16 @@ class PredictionSets(Decision):
 
     def predict_set(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
         """Which classes are in the set of each row, (N, K) boolean; `groups` as for ``predict_proba``."""
-        shared = self._fitted()
-        found = None
-        for batches in shared.batches(logits, features, groups):
-            if found is None:
-                found = np.zeros((len(logits), batches.probabilities.shape[1]), dtype=bool)
-            found[batches.rows] = self.sets_of(batches)
-        assert found is not None  # logits have at least one row
-        return found
+        return self.sets_of(self._fitted().calibrate(logits, features, groups))
 
     def sets_of(self, batches: Batches) -> np.ndarray:
-        """The sets of some batches of the cross-fit, (n, K)."""
+        """The sets of rows that the cross-fit has calibrated, (n, K)."""
         shared = self._fitted()
         tau = self._thresholds(shared, batches)
         p = batches.probabilities
-        found: np.ndarray = 1 - p <= tau[batches.codes][:, shared.task_of_class]
+        found = np.empty(p.shape, dtype=bool)
+        for block in row_blocks(*p.shape):
+            found[block] = 1 - p[block] <= tau[batches.codes[block]][:, shared.task_of_class]
         found[:, shared.task_of_class < 0] = True  # a class without calibration rows: nothing is known
         found[np.arange(len(p)), p.argmax(axis=1)] = True
         return found

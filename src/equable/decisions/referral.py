@@ -88,16 +88,10 @@ class Referral(Decision):
 
     def accept(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
         """Whether the machine may answer each row, (N,) boolean; `groups` as for ``predict_proba``."""
-        accepted = None
-        refused = 0
-        for batches in self._fitted().batches(logits, features, groups):
-            if accepted is None:
-                accepted = np.zeros(len(logits), dtype=bool)
-            tau = self.thresholds_of(batches)
-            accepted[batches.rows] = batches.probabilities.max(axis=1) >= tau
-            refused += int(np.isinf(tau).sum())
-        assert accepted is not None
-        self._warn_if_refused(refused, len(accepted))
+        batches = self._fitted().calibrate(logits, features, groups)
+        tau = self.thresholds_of(batches)
+        self._warn_if_refused(int(np.isinf(tau).sum()), len(tau))
+        accepted: np.ndarray = batches.probabilities.max(axis=1) >= tau
         return accepted
 
     def _check_settings(self) -> None:
@@ -121,7 +115,7 @@ class Referral(Decision):
         )
 
     def thresholds_of(self, batches: Batches) -> FloatArray:
-        """τ of each row of some batches of the cross-fit, (n,); infinite where no threshold passes."""
+        """τ of each row that the cross-fit has calibrated, (n,); infinite where no threshold passes."""
         shared = self._fitted()
         tau: FloatArray = np.empty(len(batches.mixes))
         best, right = _best_of_tasks(shared)
