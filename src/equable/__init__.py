@@ -5,7 +5,6 @@ Everything public hangs off this module and is imported on first use (PEP 562), 
 """
 
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -28,7 +27,20 @@ _PUBLIC = {
     "CALIBRATORS": "equable.calibrators",
     "load": "equable.calibrators",
 }
-_SUBMODULES = [module.name for module in iter_modules(__path__)]
+_SUBMODULES = (
+    "calibrators",
+    "decisions",
+    "errors",
+    "metrics",
+    "outputs",
+    "datasets",
+    "scenarios",
+    "training",
+    "benchmark",
+    "reports",
+    "deploy",
+    "integrations",
+)
 
 __all__ = ["__version__", "metrics", *_PUBLIC]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax
 
-from equable.calibrators.losses import LOSSES, brier_curves, loss_terms
+from equable.calibrators.losses import LOSSES, loss_curves, loss_terms
 from equable.calibrators.newton import (
     LOG_BOUNDS,
     MAX_TEMPERATURE,
@@ -157,7 +157,7 @@ def test_newton_says_when_it_does_not_converge():
 def test_curves_are_sums_of_brier_scores():
     z, y = vector_4()
     weights = np.random.default_rng(2).random(len(y))
-    curves = brier_curves(shifted_rows(z), y, weights, np.log([0.3, 2.7]), y, 5)
+    curves, _ = loss_curves(shifted_rows(z), y, weights, "brier", np.log([0.3, 2.7]), y, 5)
     for c in range(5):
         mine = y == c
         for g, t in enumerate((0.3, 2.7)):

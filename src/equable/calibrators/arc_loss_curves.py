@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.calibrators.losses import Loss, row_losses
+from equable.calibrators.losses import Loss, loss_curves
 from equable.calibrators.newton import LOG_BOUNDS
 from equable.calibrators.row_blocks import shifted_rows
 
@@ -35,13 +35,9 @@ def class_curves(
     """
     n_classes = logits.shape[1]
     grid = level_grid()
-    values = np.tile(LEVEL_PRIOR * (grid - centre) ** 2, (n_classes, 1))
-    derivatives = np.tile(2 * LEVEL_PRIOR * (grid - centre), (n_classes, 1))
-    shifted = shifted_rows(logits)
-    for g, level in enumerate(grid):
-        losses, slopes, _ = weights * row_losses(shifted, labels, np.exp(-level), loss)
-        values[:, g] += np.bincount(labels, losses, minlength=n_classes)
-        derivatives[:, g] += np.bincount(labels, slopes, minlength=n_classes)
+    values, derivatives = loss_curves(shifted_rows(logits), labels, weights, loss, grid, labels, n_classes)
+    values += LEVEL_PRIOR * (grid - centre) ** 2
+    derivatives += 2 * LEVEL_PRIOR * (grid - centre)
     return values, derivatives
 
 
@@ -66,6 +62,6 @@ def best_levels(values: Any, derivatives: Any, grid: Any, xp: Any = np) -> Any:
     b = 2 * (3 * (f1 - f0) - 2 * d0 - d1)
     # the root where f' rises is −2 d0 / (b + √(b² − 4 a d0)), also for a → 0
     rising = b + xp.sqrt(xp.clip(b**2 - 4 * a * d0, 0.0, None))
-    end = xp.where(f0 <= f1, 0.0, 1.0)
+    end = (f0 > f1) * xp.ones_like(f0)
     t = xp.where(rising > 0, -2 * d0 / xp.where(rising > 0, rising, 1.0), end)
     return grid[left] + width * xp.clip(t, 0.0, 1.0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import BoolArray, FloatArray, IntArray
-from equable.calibrators.losses import brier_curves, row_losses
+from equable.calibrators.losses import loss_curves, row_losses
 from equable.calibrators.newton import (
     LOG_BOUNDS,
     MAX_TEMPERATURE,
@@ -103,9 +103,8 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> Dis
     """
     movable = problem.free & (class_distances > 0)
     grid = np.linspace(*LOG_BOUNDS, GRID_POINTS)
-    curves = brier_curves(
-        problem.shifted, problem.labels, problem.sample_weight, grid, problem.weight_index, len(movable)
-    )
+    weighted = problem.shifted, problem.labels, problem.sample_weight
+    curves, _ = loss_curves(*weighted, "brier", grid, problem.weight_index, len(movable))
     # best loss of each movable class at a temperature not below each grid point
     above = np.minimum.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
     total = np.where(movable[:, None], above, curves).sum(axis=0)

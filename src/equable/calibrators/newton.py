@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.calibrators.losses import Loss, brier_curves, row_losses
+from equable.calibrators.losses import Loss, loss_curves, row_losses
 from equable.calibrators.row_blocks import shifted_rows
 from equable.errors import ConvergenceWarning
 
@@ -135,8 +135,8 @@ def brier_temperature(
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
     u = np.linspace(*LOG_BOUNDS, GRID_POINTS)
-    curve = brier_curves(shifted_rows(logits), labels, weights, u, np.zeros_like(labels), 1)[0]
-    best = int(np.argmin(curve + prior * u**2))
+    curves, _ = loss_curves(shifted_rows(logits), labels, weights, "brier", u, np.zeros_like(labels), 1)
+    best = int(np.argmin(curves[0] + prior * u**2))
     low = u[max(best - 1, 0)]
     high = u[min(best + 1, len(u) - 1)]
     derivatives = _mean_derivatives(logits, labels, weights, "brier", prior)

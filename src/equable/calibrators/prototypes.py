@@ -94,10 +94,10 @@ def nearest_of(features: Any, prototypes: Any, metric: Metric, xp: Any = np) -> 
         distances = distances**2
         slack = ROUNDING * ((features**2).sum(axis=1, keepdims=True) + (prototypes**2).sum(axis=1).max())
     near = distances <= xp.amin(distances, axis=1, keepdims=True) + slack
-    return xp.argmax(xp.where(near, 1.0, 0.0), axis=1)
+    return xp.argmax(near * xp.ones_like(distances), axis=1)  # torch has no argmax of booleans
 
 
-def retained_classes(counts: IntArray, coverage: float) -> np.ndarray:
+def retained_classes(counts: Any, coverage: Any, xp: Any = np) -> Any:
     """The fewest most frequent classes that cover at least `coverage` of each batch, as a (G, K) mask.
 
     `counts` (G, K) are the rows of each batch and class; the lower class goes first on ties.
@@ -109,12 +109,13 @@ def retained_classes(counts: IntArray, coverage: float) -> np.ndarray:
     array([[ True,  True, False, False],
            [ True, False, False, False]])
     """
-    order = np.argsort(-counts, axis=1, kind="stable")
-    ranked = np.take_along_axis(counts, order, axis=1)
-    covered = np.cumsum(ranked, axis=1)
+    n_classes = counts.shape[1]
+    order = xp.argsort(xp.arange(n_classes) - n_classes * counts, axis=1)  # no two keys are equal
+    rows = xp.arange(len(counts))[:, None]
+    ranked = counts[rows, order]
+    covered = xp.cumsum(ranked, axis=1)
     # a class is retained while the classes before it cover too little; 0.6·5 ≠ 3 in binary, hence 1e-9
     before = covered - ranked
-    needed = np.maximum(coverage * covered[:, -1:] - 1e-9, LEAST_NEEDED)
-    kept = np.zeros(counts.shape, dtype=bool)
-    np.put_along_axis(kept, order, before < needed, axis=1)
-    return kept
+    needed = xp.clip(coverage * covered[:, -1:] - 1e-9, LEAST_NEEDED, None)
+    rank = xp.argsort(order, axis=1)  # of each class
+    return (before < needed)[rows, rank]

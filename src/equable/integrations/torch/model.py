@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from equable.arrays import SUSPICIOUS_ROWS, as_array, refuse_probabilities
+from equable.arrays import SUSPICIOUS_ROWS, refuse_probabilities
 from equable.calibrators import (
     ARC,
     DATS,
@@ -26,6 +26,7 @@ from equable.errors import InputError, UnsupportedError
 from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
 from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
 from equable.integrations.torch.mix_layers import Adaptive, BiasCorrected, MixedTasks
+from equable.outputs import Outputs
 
 #: class of a calibrator → its layer
 LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
@@ -141,11 +142,5 @@ class CalibratedModel(nn.Module):
                 f"logits must have shape (n, {self.n_classes}), with the columns seen at fit; "
                 f"got {tuple(logits.shape)}. Fit again when the classifier has learnt new classes"
             )
-        if torch.compiler.is_compiling():
-            return
-        if len(logits) == 0:
-            raise InputError(f"logits must have at least one row; got shape {tuple(logits.shape)}")
-        if not logits.isfinite().all() or (features is not None and not features.isfinite().all()):
-            raise InputError("logits and features must be finite; the model gave NaN or an infinity")
-        if (logits >= 0).all():
-            refuse_probabilities(as_array(logits, "logits"), SUSPICIOUS_ROWS)
+        if not torch.compiler.is_compiling():
+            refuse_probabilities(Outputs(logits, features=features).logits, SUSPICIOUS_ROWS)
