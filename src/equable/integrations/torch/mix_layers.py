@@ -78,7 +78,9 @@ class Adaptive(Layer):
         if not torch.compiler.is_compiling():
             warn_if_few(effective_rows(mix.detach().cpu().numpy()[None], self.class_rows_.cpu().numpy()))
         weights = (mix / self.class_weights_)[None]
-        level = best_levels(weights @ self.curves_, weights @ self.curve_derivatives_, self.grid, torch)
+        level: Tensor = best_levels(
+            weights @ self.curves_, weights @ self.curve_derivatives_, self.grid, torch
+        )
         temperature = level.clamp(*self.log_bounds).exp() + nan_if_not_finite(mix)
         return temperature.expand(logits.shape[0]).clone()
 
