@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from equable.calibrators.losses import loss_terms
+from equable.calibrators.losses import row_losses
 from equable.calibrators.newton import LOG_BOUNDS
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 from speed.peers import save_arrays, take_turns, versions_of, workers
 from speed.timing import against_fastest
 
@@ -45,10 +45,10 @@ def planted(n_rows: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def reference(z: np.ndarray, y: np.ndarray) -> float:
     """Log T of least NLL: the root of the exact derivative, to 1e-12."""
-    rows = ShiftedRows(z)
+    shifted = shifted_rows(z)
 
     def slope(u: float) -> float:
-        return sum(float(loss_terms(s, y[block], np.exp(-u), "nll")[1].sum()) for block, s in rows)
+        return float(row_losses(shifted, y, np.exp(-u), "nll")[1].sum())
 
     return float(brentq(slope, *LOG_BOUNDS, xtol=1e-12, rtol=1e-15))
 

@@ -306,9 +306,9 @@ def test_a_fit_on_one_row_or_one_class(name):
 @pytest.mark.parametrize(
     ("logits", "features", "message"),
     [
-        (WIDE[:2], DATA.features[:2], f"logits must keep the stream's {K} columns"),
+        (WIDE[:2], DATA.features[:2], f"logits must keep the {K} columns of the first rows"),
         (DATA.logits[:2], DATA.features[:2, 1:], "features must"),
-        (DATA.logits[:2], None, "features must be given in every update"),
+        (DATA.logits[:2], None, "features must be given for all rows or for none"),
         (DATA.logits[:0], DATA.features[:0], "logits must have at least one row"),
         ([], [], "logits must have at least"),
         (DATA.logits[:2].astype(str), DATA.features[:2], "logits must be real numbers"),

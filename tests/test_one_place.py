@@ -109,7 +109,7 @@ ADDITIONS = {
     ],
     "datasets/few.py": DATASET,
     "datasets/registry.py": [
-        ("from equable.datasets.medmnist", "from equable.datasets.few import load_few\n"),
+        ("from equable.datasets.npz", "from equable.datasets.few import load_few\n"),
         (
             '    Source(\n        "digits", load_digits',
             '    Source("few", load_few, (), 4, 720, 2, 8, {}, "", "scikit-learn", "BSD"),\n',

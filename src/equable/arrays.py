@@ -59,13 +59,8 @@ def _from_torch(tensor: Any) -> Any:
     return tensor.numpy()
 
 
-def as_matrix(
-    value: Any, name: str, *, n_rows: int | None = None, min_columns: int = 1, finite: bool = True
-) -> np.ndarray:
-    """A real (N, M) matrix; float16, float32 and float64 keep their type.
-
-    With ``finite=False`` the caller checks for NaN and infinities.
-    """
+def as_matrix(value: Any, name: str, *, n_rows: int | None = None, min_columns: int = 1) -> np.ndarray:
+    """A real, finite (N, M) matrix; float16, float32 and float64 keep their type."""
     array = as_array(value, name)
     if array.ndim != 2:
         raise InputError(f"{name} must have two dimensions (rows, columns); got shape {array.shape}")
@@ -84,8 +79,10 @@ def as_matrix(
         raise InputError(
             f"{name} must have one row for each of the {n_rows} rows of logits; got {array.shape[0]}"
         )
-    if finite:
-        _require_finite(array, name)
+    # NaN passes through min and max, which need no copy of the array.
+    if not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        raise InputError(f"{name} must be finite; got {array[row, column]} in row {row}, column {column}")
     return array
 
 
@@ -195,35 +192,17 @@ def as_weights(value: Any, n_rows: int) -> FloatArray:
 
 def as_probabilities(value: Any, name: str = "y_prob") -> np.ndarray:
     """A (N, K) matrix whose rows are ≥ 0 and sum to 1 within 1e-3."""
-    array = as_matrix(value, name, min_columns=2, finite=False)
+    array = as_matrix(value, name, min_columns=2)
+    if array.min() < 0:
+        row = np.flatnonzero((array < 0).any(axis=1))[0]
+        raise InputError(f"{name} must be probabilities ≥ 0; got {array.min()}, first in row {row}")
+    # a product with ones is faster than a sum over short rows
     ones = np.ones(array.shape[1], dtype=np.result_type(array.dtype, np.float32))
-    for block in row_blocks(*array.shape):
-        rows = array[block].astype(ones.dtype, copy=False)
-        # A fast check that nearly all blocks pass; NaN fails it.
-        if rows.min() >= 0 and np.abs(rows @ ones - 1).max() <= 0.9e-3:
-            continue
-        _require_finite(rows, name, first_row=block.start)
-        if (rows < 0).any():
-            row = block.start + int(np.flatnonzero((rows < 0).any(axis=1))[0])
-            raise InputError(f"{name} must be probabilities ≥ 0; got {rows.min()}, first in row {row}")
-        sums = rows.sum(axis=1, dtype=np.float64)
-        worst = int(np.argmax(np.abs(sums - 1)))
-        if abs(sums[worst] - 1) > 1e-3:
-            raise InputError(
-                f"{name} must have rows that sum to 1; row {block.start + worst} sums to {sums[worst]:.6g}"
-            )
+    sums = array @ ones
+    worst = np.abs(sums - 1).argmax()
+    if abs(sums[worst] - 1) > 1e-3:
+        raise InputError(f"{name} must have rows that sum to 1; row {worst} sums to {sums[worst]:.6g}")
     return array
-
-
-def _require_finite(array: np.ndarray, name: str, first_row: int = 0) -> None:
-    """Raise at the first NaN or infinity."""
-    # NaN passes through min and max, which need no copy of the array.
-    if np.isfinite(array.min()) and np.isfinite(array.max()):
-        return
-    row, column = np.argwhere(~np.isfinite(array))[0]
-    raise InputError(
-        f"{name} must be finite; got {array[row, column]} in row {first_row + row}, column {column}"
-    )
 
 
 def _short(value: Any) -> str:

@@ -215,11 +215,9 @@ def _check_header(stream: IO[bytes], size: int, where: str) -> None:
     except Exception as error:  # MemoryError, too, which Python's parser raises for nested text
         raise FileFormatError(f"{where} must have a header of npy 1.0 or 2.0: {error!r:.200}") from error
     if not _is_plain(dtype):
-        causes = (
-            "rows that differ in length, or a column of rows (use np.stack), or " if len(shape) == 1 else ""
-        )
-        reason = f", as numpy stores {causes}numbers of dtype object (use astype)" if dtype.hasobject else ""
-        raise FileFormatError(f"{where} must hold plain numbers or text; it holds {dtype}{reason}")
+        reason = ", as numpy stores rows that differ in length (use np.stack) or objects (use astype)"
+        got = f"{dtype}{reason if dtype.hasobject else ''}"
+        raise FileFormatError(f"{where} must hold plain numbers or text; it holds {got}")
     declared = math.prod(shape) * dtype.itemsize
     held = size - stream.tell()
     if declared != held:

@@ -5,9 +5,8 @@ Notation: N rows, K classes seen so far (columns of the logits, in order of arri
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -19,14 +18,6 @@ from equable.files import read_npz, write_npz
 
 SCHEMA = 1
 SAVE_EXAMPLE = "np.savez('rows.npz', logits=…, labels=…)"
-#: Names of these arrays in other programs.
-SYNONYMS = {
-    **dict.fromkeys(("x", "z", "scores", "outputs"), "logits"),
-    **dict.fromkeys(("y", "y_true", "targets"), "labels"),
-    **dict.fromkeys(("f", "embeddings"), "features"),
-    "t": "tasks",
-    "batches": "groups",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +113,6 @@ class Outputs:
         if "logits" not in arrays or not set(arrays) <= known:
             raise FileFormatError(
                 f"{path} must hold the array 'logits' and none but {sorted(known)}; it holds {sorted(arrays)}"
-                + _suggestion(arrays, known)
             )
         try:
             return cls(**arrays)
@@ -130,16 +120,16 @@ class Outputs:
             raise FileFormatError(f"{path}: {error}") from error
 
 
-def _suggestion(held: Iterable[str], known: set[str]) -> str:
-    """A hint: how a run's buffer is written, or the free name that each unknown array may stand for."""
-    if "in_calibration_buffer" in held:
-        return "; use equable.scenarios.ValidationSet.load(…).calibration_buffer.save('buffer.npz')"
-    found = {}
-    for name in sorted(set(held) - known):
-        close = difflib.get_close_matches(name.lower(), known, n=1)
-        meant = SYNONYMS.get(name.lower()) or "".join(close)
-        if meant in known - set(held):
-            found[name] = meant
-    if found:
-        return "; did you mean " + ", ".join(f"{meant} for {name!r}" for name, meant in found.items()) + "?"
-    return f"; give each its name: {SAVE_EXAMPLE}" if "arr_0" in held else ""
+def join_outputs(parts: Sequence[Outputs]) -> Outputs:
+    """The rows of several records, one below the other; a field is given in all of them or in none."""
+    joined: dict[str, Any] = {}
+    for name in (field.name for field in fields(Outputs)):
+        values = [value for part in parts if (value := getattr(part, name)) is not None]
+        if len(values) not in (0, len(parts)):
+            raise InputError(f"{name} must be given for all rows or for none; it is missing for some")
+        for value in values[1:]:
+            if value.shape[1:] != values[0].shape[1:]:
+                rule = f"{name} must keep the {values[0].shape[1]} columns of the first rows"
+                raise InputError(f"{rule}; got {value.shape[1]}")
+        joined[name] = np.concatenate(values) if values else None
+    return Outputs(**joined)

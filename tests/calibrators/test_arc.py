@@ -108,12 +108,12 @@ def test_permuting_classes_permutes_the_mix():
 def test_cubic_minimum_is_exact_on_a_parabola_and_close_on_a_smooth_curve():
     grid = level_grid()
     for centre in (-2.99, -0.4, 0.123, 3.9):
-        level = best_levels(((grid - centre) ** 2)[None], (2 * (grid - centre))[None])
+        level = best_levels(((grid - centre) ** 2)[None], (2 * (grid - centre))[None], grid)
         assert level[0] == pytest.approx(centre, abs=1e-12)
         value, slope = np.cosh(grid - centre), np.sinh(grid - centre)
-        assert best_levels(value[None], slope[None])[0] == pytest.approx(centre, abs=1e-4)
-    assert best_levels(grid[None], np.ones((1, len(grid))))[0] == grid[0]
-    assert best_levels(-grid[None], -np.ones((1, len(grid))))[0] == grid[-1]
+        assert best_levels(value[None], slope[None], grid)[0] == pytest.approx(centre, abs=1e-4)
+    assert best_levels(grid[None], np.ones((1, len(grid))), grid)[0] == grid[0]
+    assert best_levels(-grid[None], -np.ones((1, len(grid))), grid)[0] == grid[-1]
 
 
 def test_curves_are_sums_of_brier_scores_with_a_weak_prior():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import equable
 from equable.calibrators.dats_fit import DistanceProblem, solve_by_class, solve_jointly
 from equable.calibrators.newton import brier_temperature
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 from equable.errors import ConvergenceWarning, InputError
 from planted import make_incremental
 
@@ -43,7 +43,7 @@ def random_problem(rng, weights="per_class", prior_strength=0.1):
         free[-3:] = False
     sample_weight = rng.random(len(data.y)) + 0.5
     problem = DistanceProblem(
-        ShiftedRows(data.logits),
+        shifted_rows(data.logits),
         data.y,
         sample_weight / sample_weight.mean(),
         class_distances[data.y],

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax
 
-from equable.calibrators import row_blocks
-from equable.calibrators.losses import LOSSES, brier_curves, loss_terms
+from equable.calibrators.losses import LOSSES, loss_curves, loss_terms
 from equable.calibrators.newton import (
     LOG_BOUNDS,
     MAX_TEMPERATURE,
@@ -18,7 +17,7 @@ from equable.calibrators.newton import (
     newton,
     nll_temperature,
 )
-from equable.calibrators.row_blocks import softmax
+from equable.calibrators.row_blocks import shifted_rows, softmax
 
 
 def vector_4():
@@ -158,26 +157,12 @@ def test_newton_says_when_it_does_not_converge():
 def test_curves_are_sums_of_brier_scores():
     z, y = vector_4()
     weights = np.random.default_rng(2).random(len(y))
-    rows = row_blocks.ShiftedRows(z)
-    curves = brier_curves(rows, y, weights, np.log([0.3, 2.7]), y, 5)
+    curves, _ = loss_curves(shifted_rows(z), y, weights, "brier", np.log([0.3, 2.7]), y, 5)
     for c in range(5):
         mine = y == c
         for g, t in enumerate((0.3, 2.7)):
             expected = naive_loss(z[mine], y[mine], t, "brier", weights[mine]) * weights[mine].sum()
             assert curves[c, g] == pytest.approx(expected, rel=1e-12)
-
-
-def test_large_inputs_are_converted_block_by_block_in_each_pass(monkeypatch):
-    z, y = vector_4()
-    expected = brier_temperature(z, y).temperature
-    monkeypatch.setattr(row_blocks, "KEEP_ELEMENTS", 0)
-    monkeypatch.setattr(row_blocks, "BLOCK_ELEMENTS", 35)
-    rows = row_blocks.ShiftedRows(z)
-    for _ in range(2):
-        parts = [part for _, part in rows]
-        assert [len(part) for part in parts] == [7] * 28 + [4]
-        np.testing.assert_array_equal(np.concatenate(parts), z - z.max(axis=1, keepdims=True))
-    assert brier_temperature(z, y).temperature == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 2e37), (np.float64, 1e300)])

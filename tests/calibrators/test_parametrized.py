@@ -5,7 +5,7 @@ import pytest
 
 import equable
 from equable.calibrators.parametrized import _brier_and_gradient, _largest_logits
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 from planted import make_incremental
 
 
@@ -21,7 +21,7 @@ def test_gradient_matches_finite_differences():
     inputs = _largest_logits(data.logits, 4)
     x = rng.normal(size=4 * 5 + 5 + 5 * 3 + 3 + 3 + 1) * 0.3
     x[-1] = 1.5
-    arguments = widths, ShiftedRows(data.logits), inputs, data.y, weights / weights.sum()
+    arguments = widths, shifted_rows(data.logits), inputs, data.y, weights / weights.sum()
     _, gradient = _brier_and_gradient(x, *arguments)
     for j in range(len(x)):
         h = np.zeros(len(x))

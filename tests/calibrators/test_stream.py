@@ -92,9 +92,9 @@ def test_refusals_leave_the_stream_as_it_was(data):
     stream.update(data.logits[:5])
     with pytest.raises(InputError, match="finite"):
         stream.update(np.full((1, 9), np.nan))
-    with pytest.raises(InputError, match="every update of a stream or in none"):
+    with pytest.raises(InputError, match="features must be given for all rows or for none"):
         stream.update(data.logits[:1], features=data.features[:1])
-    with pytest.raises(InputError, match="9 columns; got 3"):
+    with pytest.raises(InputError, match="logits must keep the 9 columns of the first rows; got 3"):
         stream.update(np.zeros((2, 3)))
     assert len(stream) == 5
     stream.reset()

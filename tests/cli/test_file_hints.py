@@ -38,29 +38,10 @@ def test_a_single_array_is_no_dataset(tmp_path):
     assert "it is a single array (npy). Make one with np.savez('mine.npz', train_images=…" in found.output
 
 
-@pytest.mark.parametrize(
-    ("names", "hint"),
-    [
-        (("z", "y"), r"; did you mean labels for 'y', logits for 'z'\?$"),
-        (("x", "targets"), r"; did you mean labels for 'targets', logits for 'x'\?$"),
-        (("scores", "label"), r"; did you mean labels for 'label', logits for 'scores'\?$"),
-        (("Logits", "LABELS"), r"; did you mean labels for 'LABELS', logits for 'Logits'\?$"),
-        (("logits", "y"), r"; did you mean labels for 'y'\?$"),
-        (("logit", "patient_id"), r"; did you mean logits for 'logit'\?$"),
-        (("logits", "patient_id"), r"it holds \['logits', 'patient_id'\]$"),
-        (("logits", "scores"), r"it holds \['logits', 'scores'\]$"),  # logits are there already
-        (
-            ("logits", "in_calibration_buffer"),
-            r"ValidationSet\.load\(…\)\.calibration_buffer\.save\('buffer\.npz'\)$",
-        ),
-        (("arr_0", "arr_1"), r"; give each its name: np\.savez\('rows\.npz', logits=…, labels=…\)$"),
-    ],
-)
-def test_unknown_arrays_are_refused_with_a_guess(tmp_path, names, hint):
-    np.savez(tmp_path / "rows.npz", **dict(zip(names, ([[2.0, 0.0], [0.0, 1.0]], [0, 1]), strict=True)))
-    with pytest.raises(
-        FileFormatError, match=rf"rows\.npz must hold the array 'logits' and none but .*{hint}"
-    ):
+def test_unknown_arrays_are_refused_by_name(tmp_path):
+    np.savez(tmp_path / "rows.npz", z=[[2.0, 0.0], [0.0, 1.0]], y=[0, 1])
+    message = r"rows\.npz must hold the array 'logits' and none but .*'labels'.*; it holds \['y', 'z'\]$"
+    with pytest.raises(FileFormatError, match=message):
         equable.Outputs.load(tmp_path / "rows.npz")
 
 

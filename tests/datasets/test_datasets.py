@@ -194,9 +194,7 @@ def test_a_label_beyond_the_official_classes(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"must be one of cifar10, .*'cifar-10' is none. Did you mean 'cifar10'"
-    ):
+    with pytest.raises(DataError, match=r"must be one of cifar10, .*'cifar-10' is none"):
         load_dataset("cifar-10")
     with pytest.raises(DataError, match=r"must be one of .*; got 'nothing'"):
         fetch("nothing")

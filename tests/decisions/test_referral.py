@@ -105,7 +105,7 @@ def test_a_batch_of_a_task_without_scored_rows_is_refused():
     with pytest.warns(EvidenceWarning, match="400 of 400 rows"):
         assert not referral.accept(rows(np.repeat([2, 3], 200))).any()
     mixes = np.array([[1.0, 0.0], [0.99, 0.01], [0.9, 0.1], [0.0, 1.0]])
-    batches = Batches(np.arange(4), np.eye(4), np.arange(4), mixes, np.ones((4, 2)))
+    batches = Batches(np.eye(4), np.arange(4), mixes, np.ones((4, 2)))
     assert np.isinf(referral.thresholds_of(batches)).tolist() == [False, False, True, True]
 
 

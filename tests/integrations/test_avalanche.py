@@ -214,9 +214,8 @@ class TestTheLogs:
     def test_each_experience_is_a_batch_of_its_own(self):
         learner, plugin, data = trained(equable.ARC(), percent=100)
         learner.eval(data.test_stream)
-        parts = [plugin.calibration.collect(learner.model, e.dataset.eval()) for e in data.test_stream]
-        for task, part in zip(plugin.comparison.tasks, parts, strict=True):
-            alone = plugin.calibration.compare(part).tasks[0]
+        for task, experience in zip(plugin.comparison.tasks, data.test_stream, strict=True):
+            alone = plugin.calibration.evaluate(learner.model, [experience.dataset.eval()]).tasks[0]
             assert alone.ece == pytest.approx(task.ece, abs=1e-12)
 
     def test_an_evaluation_amid_an_experience_says_nothing(self):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, TensorDataset
 
 import equable
 from equable.errors import InputError, MissingExtraError, NotFittedError
@@ -161,17 +161,15 @@ class TestTheFit:
 
 
 class TestTheComparison:
-    def outputs(self, *datasets):
-        x, y = (torch.cat(parts) for parts in zip(*(d.tensors for d in datasets), strict=True))
-        return equable.Outputs(x.numpy(), y.numpy(), features=x.numpy())
-
     def test_it_is_compare_tasks_on_the_seen_columns(self):
         datasets = planted()
         calibration = finished(equable.TemperatureScaling(), datasets[:2], percent=100)
-        outputs = self.outputs(*datasets[:2])
-        result = calibration.compare(outputs)
-        z = outputs.logits[:, [0, 1, 5, 8]].astype(np.float64)
-        y = np.searchsorted([0, 1, 5, 8], outputs.labels)
+        result = calibration.evaluate(same_columns(), datasets[:2])
+        x, labels = (
+            torch.cat(parts).numpy() for parts in zip(*(d.tensors for d in datasets[:2]), strict=True)
+        )
+        z = x[:, [0, 1, 5, 8]].astype(np.float64)
+        y = np.searchsorted([0, 1, 5, 8], labels)
         p, q = (softmax(z / t) for t in (1.0, calibration.calibrator.temperature_))
         expected = compare_tasks(y, np.isin(y, [1, 3]).astype(int), p, q)
         assert result.average_ece == pytest.approx(expected.average_ece)
@@ -182,27 +180,23 @@ class TestTheComparison:
     def test_rows_of_classes_to_come_are_left_out(self):
         datasets = planted()
         calibration = finished(equable.TemperatureScaling(), datasets[:1])
-        result = calibration.compare(self.outputs(*datasets))
+        result = calibration.evaluate(same_columns(), datasets)
         assert [task.count for task in result.tasks] == [80]
 
-    def test_groups_are_batches(self):
+    def test_each_test_set_is_one_batch(self):
         datasets = planted()
         calibration = finished(equable.ARC(), datasets, percent=100)
-        rows = self.outputs(*datasets)
-        one = calibration.compare(rows)
-        tasks = np.repeat([0, 1, 2], 80)
-        apart = calibration.compare(equable.Outputs(rows.logits, rows.labels, groups=tasks))
+        one = calibration.evaluate(same_columns(), [ConcatDataset(datasets)])
+        apart = calibration.evaluate(same_columns(), datasets)
         assert apart.average_ece < one.average_ece
 
     def test_accuracy_never_changes(self):
         datasets = planted()
-        result = finished(equable.DATS(), datasets).compare(self.outputs(*datasets))
+        result = finished(equable.DATS(), datasets).evaluate(same_columns(), datasets)
         assert result.accuracy == result.accuracy_before
 
     def test_before_the_first_task(self):
         calibration = IncrementalCalibration(equable.ARC())
-        with pytest.raises(NotFittedError, match="no task has ended"):
-            calibration.compare(self.outputs(*planted()))
         with pytest.raises(NotFittedError, match="no task has ended"):
             calibration.evaluate(same_columns(), planted())
 
@@ -235,10 +229,11 @@ class TestTheComparison:
         assert calibration.classes == [0, 2]
         assert calibration.evaluate(model, [TensorDataset(x, torch.arange(60) % 4)]).tasks
 
-    def test_rows_without_labels_are_all_kept(self):
-        calibration = finished(equable.ARC(), planted())
-        rows = calibration.restrict(equable.Outputs(np.zeros((3, N_COLUMNS)) + np.arange(N_COLUMNS)))
-        assert rows.logits.tolist() == [[0, 1, 2, 5, 7, 8]] * 3
+    def test_labels_that_the_head_has_no_column_for(self):
+        calibration = IncrementalCalibration(equable.Uncalibrated())
+        with pytest.raises(InputError, match="labels must lie in 0 … 1"):
+            calibration.end_task(nn.Linear(3, 2), TensorDataset(torch.randn(6, 3), torch.arange(6) % 3))
+        assert calibration.classes == []
 
 
 class Untidy(nn.Module):
@@ -276,7 +271,7 @@ def test_the_model_is_only_read():
     calibration = IncrementalCalibration(equable.DATS())
     for dataset in planted():
         calibration.end_task(model, Noisy(*dataset.tensors))
-    calibration.compare(calibration.collect(model, planted()[0]))
+    calibration.evaluate(model, planted()[:1])
     assert {name: module.training for name, module in model.named_modules()} == modes
     assert {name: id(p) for name, p in model.named_parameters()} == identities
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())

@@ -177,7 +177,10 @@ class TestCollect:
             ([(1, 2, 3, 4)], "got a tuple of length 4"),
             ([(torch.zeros(2, 8), ("cat", "dog"))], "labels must be whole numbers; got .*cat"),
             ([(torch.zeros(2, 8), torch.tensor([0, 4]))], "labels must lie in 0 … 3"),
-            ([torch.zeros(2, 8), (torch.zeros(2, 8), torch.tensor([0, 1]))], "batches of one form"),
+            (
+                [torch.zeros(2, 8), (torch.zeros(2, 8), torch.tensor([0, 1]))],
+                "labels must be given for all rows or for none",
+            ),
             ([torch.full((2, 8), torch.nan)], "logits must be finite"),
         ],
     )
@@ -202,9 +205,6 @@ class TestCollect:
         model = Both()
         found = collect(model, [(Pair(x, 0 * x), y)])
         np.testing.assert_array_equal(found.logits, model.head(x).detach().numpy())
-
-    def test_labels_can_be_left_unread(self, net):
-        assert collect(net, [(torch.zeros(2, 8), ("cat", "dog"))], labels=False).labels is None
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
     def test_other_float_types(self, rows, dtype):
@@ -291,35 +291,14 @@ class TestCalibratedModel:
             np.testing.assert_allclose(found.detach(), expected.detach(), rtol=0, atol=1e-6)
         assert n_hooks(net) == 0
 
-    def test_a_stream_keeps_its_window(self, net, rows, dats):
-        stream, twin = equable.Stream(dats, window=8), equable.Stream(dats, window=8)
-        model = CalibratedModel(net, stream)
-        outputs = collect(net, [rows[0]])
-        for start in range(0, 20, 5):
-            found = model(rows[0][start : start + 5])
-            piece = outputs[start : start + 5]
-            np.testing.assert_allclose(found, twin.update(piece.logits, piece.features), rtol=0, atol=1e-6)
-        assert len(stream) == 8
-        with pytest.raises(UnsupportedError, match="probabilities alone"):
-            model(rows[0], return_temperature=True)
-
-    def test_a_stream_cannot_be_exported(self, net, rows, dats):
-        stream = equable.Stream(dats)
-        with pytest.raises(UnsupportedError, match="Stream cannot be exported"):
-            torch.export.export(CalibratedModel(net, stream), (rows[0],), strict=False)
-        assert len(stream) == 0
-        assert n_hooks(net) == 0
-
-    def test_a_calibrator_of_ones_own_runs_in_numpy(self, net, rows):
+    def test_streams_and_calibrators_of_ones_own_are_refused(self, net, rows, dats):
         class Custom(equable.TemperatureScaling):
-            def _temperatures(self, rows):
-                return np.full(len(rows), 7.0)
+            pass
 
         outputs = collect(net, [rows])
-        custom = Custom().fit(outputs.logits, outputs.labels)
-        p, temperature = CalibratedModel(net, custom)(rows[0], return_temperature=True)
-        assert set(temperature.tolist()) == {7.0}
-        np.testing.assert_allclose(p, custom.predict_proba(outputs.logits), atol=1e-6)
+        for other in (equable.Stream(dats), Custom().fit(outputs.logits, outputs.labels)):
+            with pytest.raises(UnsupportedError, match="cannot run in torch or ONNX; these can"):
+                CalibratedModel(net, other)
 
     def test_a_head_that_grew_is_refused(self, rows, dats):
         with pytest.raises(InputError, match=r"shape \(n, 4\).*got \(50, 5\).*Fit again"):

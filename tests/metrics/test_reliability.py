@@ -91,12 +91,10 @@ def test_intervals_are_drawn_as_computed(planted, axes):
     assert np.allclose(segments[:, 1, 1], display.curve.upper)
 
 
-def test_crowded_bins_keep_their_numbers_apart(planted, axes):
+def test_crowded_bins_have_no_numbers(planted, axes):
     y, p = planted(2000, 0.3)
-    display = ReliabilityDisplay.from_predictions(y, p, strategy="quantile", n_bins=40).plot(ax=axes)
-    at = np.array([text.xy[0] for text in axes.texts])
-    assert 3 < len(at) < (display.curve.count > 0).sum()
-    assert np.diff(at).min() > 0.02
+    ReliabilityDisplay.from_predictions(y, p, strategy="quantile", n_bins=40).plot(ax=axes)
+    assert not axes.texts
 
 
 def test_makes_its_own_figure_and_a_file(planted, tmp_path):

@@ -53,23 +53,18 @@ def measure_decisions(
     """Coverage of each view and mean size of the sets; share answered, their errors, share by hindsight."""
     assert rows.labels is not None
     kinds = {g: PredictionSets.from_cross_fit(shared, LEVEL, g) for g in guarantees}
-    hits = {g: np.empty(len(rows), dtype=bool) for g in guarantees}
-    sizes = dict.fromkeys(guarantees, 0.0)
-    p = np.empty(rows.logits.shape)
-    accepted = np.empty(len(rows), dtype=bool)
-    referral = Referral.from_cross_fit(shared, ACCEPTED_ERROR)
-    for batches in shared.batches(rows.logits, rows.features, groups):
-        chosen = batches.rows
-        p[chosen] = batches.probabilities
-        accepted[chosen] = p[chosen].max(axis=1) >= referral.thresholds_of(batches)
-        for guarantee, sets in kinds.items():
-            inside = sets.sets_of(batches)
-            hits[guarantee][chosen] = inside[np.arange(len(inside)), rows.labels[chosen]]
-            sizes[guarantee] += inside.sum() / len(rows)
+    batches = shared.calibrate(rows.logits, rows.features, groups)
+    p = batches.probabilities
+    accepted = p.max(axis=1) >= Referral.from_cross_fit(shared, ACCEPTED_ERROR).thresholds_of(batches)
+    sets = {g: kind.sets_of(batches) for g, kind in kinds.items()}
+    hits = {g: inside[np.arange(len(rows)), rows.labels] for g, inside in sets.items()}
     wrong = p.argmax(axis=1) != rows.labels
     return {
         "sets": {
-            g: {"coverage": [float(hits[g][view].mean()) for view in views], "size": float(sizes[g])}
+            g: {
+                "coverage": [float(hits[g][view].mean()) for view in views],
+                "size": float(sets[g].sum() / len(rows)),
+            }
             for g in guarantees
         },
         "answered": float(accepted.mean()),

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray
+from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
 from equable.calibrators.class_mix import (
     STACK_ELEMENTS,
@@ -21,7 +21,7 @@ from equable.calibrators.class_mix import (
     posteriors,
 )
 from equable.calibrators.newton import brier_temperature, temperature_grid
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 from equable.outputs import Outputs
 
 N_BINS = 15
@@ -62,7 +62,7 @@ class LaSCal(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
-        calibration = ShiftedRows(rows.logits)
+        calibration = shifted_rows(rows.logits)
         temperature, bias, _ = fit_bias_corrected(rows.logits, rows.labels, rows.weights)
         prior = np.bincount(rows.labels, rows.weights, minlength=rows.n_classes) / len(rows.labels)
         return {
@@ -89,7 +89,7 @@ class LaSCal(Calibrator):
         importance = [self._importance(mixes[group]) for group in large]
         members_of = [np.flatnonzero(codes == g) for g in large]
         grid = temperature_grid(GRID_POINTS) if len(large) else ()
-        batch = ShiftedRows(rows.logits)
+        batch = shifted_rows(rows.logits)
         for temperature, source in zip(grid, self.confidences_, strict=False):
             target = _confidences(batch, temperature)
             for i, group in enumerate(large):
@@ -120,6 +120,7 @@ def _loss(source: FloatArray, target: FloatArray, importance: FloatArray) -> flo
     return float(np.mean(gaps**2))
 
 
-def _confidences(rows: ShiftedRows, temperature: float) -> FloatArray:
+def _confidences(shifted: FloatArray, temperature: float) -> FloatArray:
     """The largest entry of softmax(z/T), 1/Σ exp((z − max z)/T), of each row."""
-    return np.concatenate([1 / np.exp(shifted / temperature).sum(axis=1) for _, shifted in rows])
+    blocks = row_blocks(*shifted.shape)
+    return np.concatenate([1 / np.exp(shifted[block] / temperature).sum(axis=1) for block in blocks])

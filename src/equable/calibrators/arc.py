@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
-from equable.calibrators.arc_loss_curves import GRID_POINTS, best_levels, class_curves
+from equable.calibrators.arc_loss_curves import GRID_POINTS, best_levels, class_curves, level_grid
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
 from equable.calibrators.class_mix import (
     STACK_ELEMENTS,
@@ -206,7 +206,8 @@ class ARC(Calibrator):
         weights = mixes / self.class_weights_
         temperatures = np.empty(len(mixes))
         for block in row_blocks(len(mixes), GRID_POINTS, elements=1 << 18):
-            levels = best_levels(weights[block] @ self.curves_, weights[block] @ self.curve_derivatives_)
+            curves = weights[block] @ self.curves_, weights[block] @ self.curve_derivatives_
+            levels = best_levels(*curves, level_grid())
             temperatures[block] = np.clip(np.exp(levels), MIN_TEMPERATURE, MAX_TEMPERATURE)
         return temperatures
 

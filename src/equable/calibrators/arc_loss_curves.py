@@ -6,12 +6,14 @@ c in the calibration buffer. The rows of the calibration buffer are not needed a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.calibrators.losses import Loss, row_losses
+from equable.calibrators.losses import Loss, loss_curves
 from equable.calibrators.newton import LOG_BOUNDS
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 
 GRID_POINTS = 65
 # Rows of each class that pull its log temperature to the calibration buffer's own.
@@ -33,28 +35,24 @@ def class_curves(
     """
     n_classes = logits.shape[1]
     grid = level_grid()
-    values = np.tile(LEVEL_PRIOR * (grid - centre) ** 2, (n_classes, 1))
-    derivatives = np.tile(2 * LEVEL_PRIOR * (grid - centre), (n_classes, 1))
-    rows = ShiftedRows(logits)
-    for g, level in enumerate(grid):
-        losses, slopes, _ = weights * row_losses(rows, labels, np.exp(-level), loss)
-        values[:, g] += np.bincount(labels, losses, minlength=n_classes)
-        derivatives[:, g] += np.bincount(labels, slopes, minlength=n_classes)
+    values, derivatives = loss_curves(shifted_rows(logits), labels, weights, loss, grid, labels, n_classes)
+    values += LEVEL_PRIOR * (grid - centre) ** 2
+    derivatives += 2 * LEVEL_PRIOR * (grid - centre)
     return values, derivatives
 
 
-def best_levels(values: FloatArray, derivatives: FloatArray) -> FloatArray:
+def best_levels(values: Any, derivatives: Any, grid: Any, xp: Any = np) -> Any:
     """The log temperature of the least value of each curve, (M,), from values and derivatives (M, G).
 
     In the best cell of the grid the curve is replaced by the cubic with the same values and derivatives at
-    both ends; its derivative is a parabola with a known root. The error is below 10⁻⁴.
+    both ends; its derivative is a parabola with a known root. The error is below 10⁻⁴. All arrays are of the
+    module `xp`, numpy or torch.
     """
-    grid = level_grid()
     width = grid[1] - grid[0]
-    rows = np.arange(len(values))
-    best = values.argmin(axis=1)
+    rows = xp.arange(len(values))
+    best = xp.argmin(values, axis=1)
     # the minimum lies on the side to which the curve falls
-    left = np.clip(np.where(derivatives[rows, best] > 0, best - 1, best), 0, len(grid) - 2)
+    left = xp.clip(xp.where(derivatives[rows, best] > 0, best - 1, best), 0, len(grid) - 2)
     f0 = values[rows, left]
     f1 = values[rows, left + 1]
     d0 = derivatives[rows, left] * width
@@ -63,8 +61,7 @@ def best_levels(values: FloatArray, derivatives: FloatArray) -> FloatArray:
     a = 3 * (2 * (f0 - f1) + d0 + d1)
     b = 2 * (3 * (f1 - f0) - 2 * d0 - d1)
     # the root where f' rises is −2 d0 / (b + √(b² − 4 a d0)), also for a → 0
-    rising = b + np.sqrt(np.maximum(b**2 - 4 * a * d0, 0.0))
-    end = np.where(f0 <= f1, 0.0, 1.0)
-    t = np.where(rising > 0, -2 * d0 / np.where(rising > 0, rising, 1.0), end)
-    levels: FloatArray = grid[left] + width * np.clip(t, 0.0, 1.0)
-    return levels
+    rising = b + xp.sqrt(xp.clip(b**2 - 4 * a * d0, 0.0, None))
+    end = (f0 > f1) * xp.ones_like(f0)
+    t = xp.where(rising > 0, -2 * d0 / xp.where(rising > 0, rising, 1.0), end)
+    return grid[left] + width * xp.clip(t, 0.0, 1.0)

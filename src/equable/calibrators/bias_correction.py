@@ -96,7 +96,9 @@ class BiasCorrection(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
-        tasks = class_tasks(rows)
+        tasks = np.zeros(rows.n_classes, dtype=np.int64)
+        if rows.tasks is not None:
+            tasks = class_tasks(rows.labels, rows.tasks, rows.n_classes)
         weights = rows.weights
         if self.by == "task":
             weights = _equal_tasks(weights, tasks[rows.labels])
@@ -140,19 +142,19 @@ def log_softmax(logits: np.ndarray) -> FloatArray:
     return np.maximum(z, LOWEST, out=z)
 
 
-def class_tasks(rows: CalibrationSet) -> IntArray:
-    """The task of each class (K,), numbered 0 … T − 1 in ascending order; zeros where none are known."""
-    found = np.zeros(rows.n_classes, dtype=np.int64)
-    if rows.tasks is None:
-        return found
-    found[rows.labels] = rows.tasks
-    others = np.flatnonzero(found[rows.labels] != rows.tasks)
+def class_tasks(labels: IntArray, tasks: IntArray, n_classes: int) -> IntArray:
+    """The task of each class (K,), numbered 0 … T − 1 in ascending order; −1 for a class without rows."""
+    found = np.full(n_classes, -1)
+    numbers = np.unique(tasks, return_inverse=True)[1].reshape(-1)
+    found[labels] = numbers
+    others = np.flatnonzero(found[labels] != numbers)
     if len(others):
-        label = rows.labels[others[0]]
-        two = f"{rows.tasks[others[0]]} and {found[label]}"
-        raise InputError(f"every class must lie in one task; class {label} has rows of the tasks {two}")
-    numbers: IntArray = np.unique(found, return_inverse=True)[1].astype(np.int64)
-    return numbers
+        label = labels[others[0]]
+        two = np.unique(tasks[labels == label])[:2]
+        raise InputError(
+            f"every class must lie in one task; class {label} has rows of the tasks {two[0]} and {two[1]}"
+        )
+    return found
 
 
 def _equal_tasks(weights: FloatArray, tasks: IntArray) -> FloatArray:
@@ -171,7 +173,7 @@ def _fit_by_task(
     """
     n_tasks = int(tasks.max()) + 1
     n_rows = float(weights.sum())
-    rows = _blocks(log_softmax(logits))
+    z = log_softmax(logits)
     ridges = np.repeat([SCALE_RIDGE, OFFSET_RIDGE, CLASS_RIDGE], [n_tasks, n_tasks, len(tasks)]) / n_rows
 
     def corrections(parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -181,7 +183,7 @@ def _fit_by_task(
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         scales, offsets = corrections(parameters)
-        value, by_scale, by_offset = corrected_nll(rows, labels, weights / n_rows, scales, offsets)
+        value, by_scale, by_offset = corrected_nll(z, labels, weights / n_rows, scales, offsets)
         # a scale is exp(a + a_t): its derivative in a and in a_t is the scale itself
         by_log_scale = by_scale * scales
         by_task = [np.bincount(tasks, by_log_scale), np.bincount(tasks, by_offset)]
@@ -201,7 +203,7 @@ def _fit_newest(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, newest: np.ndarray
 ) -> tuple[FloatArray, FloatArray, bool]:
     """BiC: scale α and offset β for the raw logits of the newest task's classes, 1 and 0 for the others."""
-    rows = _blocks(logits.astype(np.float64))
+    z = logits.astype(np.float64)
     relative = weights / weights.sum()
 
     def corrections(parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -209,12 +211,8 @@ def _fit_newest(
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         scales, offsets = corrections(parameters)
-        value, by_scale, by_offset = corrected_nll(rows, labels, relative, scales, offsets)
+        value, by_scale, by_offset = corrected_nll(z, labels, relative, scales, offsets)
         return value, np.array([by_scale[newest].sum(), by_offset[newest].sum()])
 
     result = lbfgs(objective, np.array([1.0, 0.0]), maxiter=500, ftol=0.0, gtol=1e-8)
     return *corrections(result.x), bool(result.success)
-
-
-def _blocks(z: FloatArray) -> list[tuple[slice, FloatArray]]:
-    return [(block, z[block]) for block in row_blocks(*z.shape)]

@@ -7,13 +7,13 @@ expectation maximisation for the priors (Saerens et al. 2002) with a Dirichlet p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE, lbfgs, nll_temperature
-from equable.calibrators.row_blocks import ShiftedRows, exp_and_normalise
+from equable.calibrators.row_blocks import exp_and_normalise, shifted_rows
 from equable.errors import EvidenceWarning
 
 RIDGE = 1e-3
@@ -28,23 +28,16 @@ FEW_ROWS = 10.0
 
 
 def corrected_nll(
-    blocks: Iterable[tuple[slice, FloatArray]],
-    labels: IntArray,
-    weights: FloatArray,
-    scales: FloatArray,
-    offsets: FloatArray,
+    z: FloatArray, labels: IntArray, weights: FloatArray, scales: FloatArray, offsets: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Σ w_i NLL of softmax(s_c z_ic + o_c), and its derivatives in the scales s (K,) and the offsets o (K,).
-
-    `blocks` are slices of the rows, each with its z (n, K).
-    """
+    """Σ w_i NLL of softmax(s_c z_ic + o_c), and its derivatives in the scales s and the offsets o, (K,)."""
     value = 0.0
     by_scale = np.zeros(len(scales))
     by_offset = np.zeros(len(scales))
-    for block, z in blocks:
+    for block in row_blocks(*z.shape):
         w = weights[block]
         own = np.arange(len(w)), labels[block]
-        scores = scales * z + offsets
+        scores = scales * z[block] + offsets
         scores -= scores.max(axis=1, keepdims=True)
         p = np.exp(scores)
         total = p.sum(axis=1, keepdims=True)
@@ -53,7 +46,7 @@ def corrected_nll(
         p /= total
         p[own] -= 1.0
         p *= w[:, None]
-        by_scale += np.einsum("ij,ij->j", p, z)
+        by_scale += np.einsum("ij,ij->j", p, z[block])
         by_offset += p.sum(axis=0)
     return value, by_scale, by_offset
 
@@ -66,12 +59,12 @@ def fit_bias_corrected(
     Convex in (1/T, b); L-BFGS-B with the analytic gradient.
     """
     n_classes = logits.shape[1]
-    rows = ShiftedRows(logits)
+    shifted = shifted_rows(logits)
     relative = weights / weights.sum()
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         beta, bias = parameters[0], parameters[1:]
-        value, by_scale, by_offset = corrected_nll(rows, labels, relative, np.full(n_classes, beta), bias)
+        value, by_scale, by_offset = corrected_nll(shifted, labels, relative, np.full(n_classes, beta), bias)
         ridge = RIDGE * float(np.mean(bias**2))
         return value + ridge, np.append(by_scale.sum(), by_offset + 2 * RIDGE * bias / n_classes)
 

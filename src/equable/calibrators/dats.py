@@ -26,7 +26,7 @@ from equable.calibrators.prototypes import (
     nearest_prototypes,
     retained_classes,
 )
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 from equable.calibrators.validation import require_choice, require_number, require_temperatures
 from equable.errors import InputError
 from equable.outputs import Outputs
@@ -190,7 +190,7 @@ class DATS(Calibrator):
         if per_class:
             free[current] = False
         problem = DistanceProblem(
-            ShiftedRows(rows.logits),
+            shifted_rows(rows.logits),
             rows.labels,
             rows.weights,
             row_distances,

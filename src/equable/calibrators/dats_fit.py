@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import BoolArray, FloatArray, IntArray
-from equable.calibrators.losses import brier_curves, row_losses
+from equable.calibrators.losses import loss_curves, row_losses
 from equable.calibrators.newton import (
     LOG_BOUNDS,
     MAX_TEMPERATURE,
@@ -22,7 +22,6 @@ from equable.calibrators.newton import (
     newton,
     within_bounds,
 )
-from equable.calibrators.row_blocks import ShiftedRows
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -45,7 +44,7 @@ class DistanceFit:
 class DistanceProblem:
     """Eq. 9 on one calibration set."""
 
-    rows: ShiftedRows  # the logits, (N, K)
+    shifted: FloatArray  # (N, K) logits minus their row's maximum
     labels: IntArray  # (N,)
     sample_weight: FloatArray  # (N,), mean 1
     distances: FloatArray  # (N,) d of each row's class, or of the row itself
@@ -59,7 +58,7 @@ class DistanceProblem:
         weights, base = parameters[:-1], parameters[-1]
         raw = weights[self.weight_index] * self.distances + base
         temperatures = np.minimum(raw, MAX_TEMPERATURE)
-        losses, by_log, _ = row_losses(self.rows, self.labels, 1 / temperatures, "brier")
+        losses, by_log, _ = row_losses(self.shifted, self.labels, 1 / temperatures, "brier")
         # d/dT_i = (1/T_i) d/d(log T_i), and 0 where T_i is clipped; then the chain rule for w·d_i + T_base
         slope = np.where(raw <= MAX_TEMPERATURE, self.sample_weight * by_log / temperatures, 0.0)
         by_weight = np.bincount(self.weight_index, slope * self.distances, minlength=len(self.free))
@@ -73,7 +72,7 @@ class DistanceProblem:
 
         Row i has the log temperature u[owner[i]].
         """
-        terms = self.sample_weight * row_losses(self.rows, self.labels, np.exp(-u[owner]), "brier")
+        terms = self.sample_weight * row_losses(self.shifted, self.labels, np.exp(-u[owner]), "brier")
         by_owner = [np.bincount(owner, term, minlength=len(u)).astype(np.float64) for term in terms[1:]]
         return by_owner[0], by_owner[1]
 
@@ -104,9 +103,8 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> Dis
     """
     movable = problem.free & (class_distances > 0)
     grid = np.linspace(*LOG_BOUNDS, GRID_POINTS)
-    curves = brier_curves(
-        problem.rows, problem.labels, problem.sample_weight, grid, problem.weight_index, len(movable)
-    )
+    weighted = problem.shifted, problem.labels, problem.sample_weight
+    curves, _ = loss_curves(*weighted, "brier", grid, problem.weight_index, len(movable))
     # best loss of each movable class at a temperature not below each grid point
     above = np.minimum.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
     total = np.where(movable[:, None], above, curves).sum(axis=0)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray
-from equable.calibrators.losses import Loss, brier_curves, row_losses
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.losses import Loss, loss_curves, row_losses
+from equable.calibrators.row_blocks import shifted_rows
 from equable.errors import ConvergenceWarning
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def brier_temperature(
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
     u = np.linspace(*LOG_BOUNDS, GRID_POINTS)
-    curve = brier_curves(ShiftedRows(logits), labels, weights, u, np.zeros_like(labels), 1)[0]
-    best = int(np.argmin(curve + prior * u**2))
+    curves, _ = loss_curves(shifted_rows(logits), labels, weights, "brier", u, np.zeros_like(labels), 1)
+    best = int(np.argmin(curves[0] + prior * u**2))
     low = u[max(best - 1, 0)]
     high = u[min(best + 1, len(u) - 1)]
     derivatives = _mean_derivatives(logits, labels, weights, "brier", prior)
@@ -151,10 +151,10 @@ def _mean_derivatives(
     logits: np.ndarray, labels: IntArray, weights: FloatArray, loss: Loss, prior: float
 ) -> Derivatives:
     """Slope and curvature in u of Σ w_i loss_i + prior·u², as a function of u (1,)."""
-    rows = ShiftedRows(logits)
+    shifted = shifted_rows(logits)
 
     def derivatives(point: FloatArray) -> tuple[FloatArray, FloatArray]:
-        _, slopes, curvatures = row_losses(rows, labels, np.exp(-point), loss)
+        _, slopes, curvatures = row_losses(shifted, labels, np.exp(-point), loss)
         slope = weights @ slopes + 2 * prior * point
         return slope, np.full(1, weights @ curvatures + 2 * prior)
 

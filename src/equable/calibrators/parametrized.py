@@ -17,12 +17,11 @@ from equable.calibrators.newton import (
     lbfgs,
     warn_if_bound,
 )
-from equable.calibrators.row_blocks import ShiftedRows
+from equable.calibrators.row_blocks import shifted_rows
 from equable.errors import InputError
 from equable.outputs import Outputs
 
 LOGIT_LIMIT = 100.0
-Layers = list[tuple[FloatArray, FloatArray]]
 
 
 class ParametrizedTemperatureScaling(Calibrator):
@@ -86,7 +85,7 @@ class ParametrizedTemperatureScaling(Calibrator):
         scale = inputs.std(axis=0)
         # a column that is constant up to rounding is not scaled
         scale = np.where(scale > 1e-9 * np.abs(inputs).max(axis=0), scale, 1.0)
-        shifted = ShiftedRows(logits)
+        shifted = shifted_rows(logits)
         standard = (inputs - centre) / scale
         relative = rows.weights / len(rows.weights)
 
@@ -96,7 +95,7 @@ class ParametrizedTemperatureScaling(Calibrator):
         temperature = brier_temperature(logits, rows.labels, rows.weights).temperature
         start = _initial(widths, temperature, np.random.default_rng(self.random_state))
         result = lbfgs(objective, start, maxiter=500, maxfun=700, ftol=1e-10, gtol=1e-7)
-        found = _temperature_of(_forward(layers_of(result.x, widths), standard)[-1][:, 0])
+        found = _temperature_of(forward(layers_of(result.x, widths), standard)[-1][:, 0])
         if found.min() == found.max():
             warn_if_bound(float(found[0]), "the temperature of every row")
         return {
@@ -106,15 +105,11 @@ class ParametrizedTemperatureScaling(Calibrator):
             "n_iter_": int(result.nit),
         }
 
-    def network_layers(self) -> Layers:
-        """Weights (in, out) and bias (out,) of each layer."""
-        return layers_of(self.parameters_, [self.n_inputs_, *self.hidden, 1])
-
     def _temperatures(self, rows: Outputs) -> FloatArray:
-        layers = self.network_layers()
+        layers = layers_of(self.parameters_, [self.n_inputs_, *self.hidden, 1])
         temperatures = np.empty(len(rows))
         for block in row_blocks(*rows.logits.shape):
-            output = _forward(layers, _largest_logits(rows.logits[block], self.n_inputs_))[-1][:, 0]
+            output = forward(layers, _largest_logits(rows.logits[block], self.n_inputs_))[-1][:, 0]
             temperatures[block] = _temperature_of(output)
         return temperatures
 
@@ -130,35 +125,36 @@ def _temperature_of(output: FloatArray) -> FloatArray:
     return np.clip(np.abs(output), MIN_TEMPERATURE, MAX_TEMPERATURE)
 
 
-def layers_of(parameters: FloatArray, widths: list[int]) -> Layers:
+def layers_of(parameters: Any, widths: list[int]) -> list[tuple[Any, Any]]:
     """Views of the flat vector as (weights (in, out), bias (out,)) for each layer."""
-    layers: Layers = []
+    layers = []
     for n_in, n_out in itertools.pairwise(widths):
-        weights, bias, parameters = np.split(parameters, [n_in * n_out, n_in * n_out + n_out])
-        layers.append((weights.reshape(n_in, n_out), bias))
+        end = n_in * n_out
+        layers.append((parameters[:end].reshape(n_in, n_out), parameters[end : end + n_out]))
+        parameters = parameters[end + n_out :]
     return layers
 
 
-def _forward(layers: Layers, inputs: FloatArray) -> list[FloatArray]:
-    """Activations of every layer, the inputs first and the output (N, 1) last."""
+def forward(layers: list[tuple[Any, Any]], inputs: Any, xp: Any = np) -> list[Any]:
+    """Activations of every layer, the inputs first and the output (N, 1) last; `xp` is numpy or torch."""
     activations = [inputs]
     for depth, (weights, bias) in enumerate(layers):
         outputs = activations[-1] @ weights + bias
-        activations.append(outputs if depth == len(layers) - 1 else np.maximum(outputs, 0.0))
+        activations.append(outputs if depth == len(layers) - 1 else xp.clip(outputs, 0.0, None))
     return activations
 
 
 def _brier_and_gradient(
     parameters: FloatArray,
     widths: list[int],
-    shifted: ShiftedRows,
+    shifted: FloatArray,
     inputs: FloatArray,
     labels: IntArray,
     relative: FloatArray,
 ) -> tuple[float, FloatArray]:
     """Mean Brier score and its gradient in all parameters, by back-propagation."""
     layers = layers_of(parameters, widths)
-    activations = _forward(layers, inputs)
+    activations = forward(layers, inputs)
     output = activations[-1][:, 0]
     temperatures = _temperature_of(output)
     losses, by_log, _ = row_losses(shifted, labels, 1 / temperatures, "brier")

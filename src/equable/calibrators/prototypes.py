@@ -1,11 +1,12 @@
 """Prototypes and distances of DATS: Eqs. 4–6 and 8 of the paper, as plain functions on arrays.
 
-Notation: K classes of the calibration buffer, C classes of the current task, D features, G groups.
+Notation: K classes of the calibration buffer, C classes of the current task, D features, G groups. Functions
+with an argument `xp` take float64 arrays of that module, numpy or torch.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,25 +32,28 @@ def class_prototypes(
     return means
 
 
-def pairwise_distances(left: np.ndarray, right: np.ndarray, metric: Metric = "cosine") -> FloatArray:
+def pairwise_distances(left: Any, right: Any, metric: Metric = "cosine", xp: Any = np) -> Any:
     """1 − cosine similarity (Eq. 5) or Euclidean distance, (len(left), len(right)).
 
     A zero vector has no direction: its cosine distance to anything is 1.
     """
-    a = left.astype(np.float64)
-    b = right.astype(np.float64)
     if metric == "cosine":
-        return np.clip(1.0 - unit_rows(a) @ unit_rows(b).T, 0.0, 2.0)
-    squares = (a**2).sum(axis=1)[:, None] - 2 * a @ b.T + (b**2).sum(axis=1)
-    distances: FloatArray = np.sqrt(np.maximum(squares, 0.0))
-    return distances
+        return xp.clip(1.0 - unit_rows(left, xp) @ unit_rows(right, xp).T, 0.0, 2.0)
+    squares = (left**2).sum(axis=1)[:, None] - 2 * left @ right.T + (right**2).sum(axis=1)
+    return xp.sqrt(xp.clip(squares, 0.0, None))
+
+
+def unit_rows(matrix: Any, xp: Any = np) -> Any:
+    """Rows of length 1; zero rows stay zero."""
+    norms = xp.sqrt((matrix**2).sum(axis=1, keepdims=True))
+    return matrix / xp.where(norms > 0, norms, 1.0)
 
 
 def distances_to_current(points: np.ndarray, current: np.ndarray, metric: Metric = "cosine") -> FloatArray:
     """Distance of each point to the nearest current prototype, the inner part of Eq. 6, (len(points),)."""
     distances = np.empty(len(points))
     for block in row_blocks(len(points), max(points.shape[1], len(current)), elements=1 << 20):
-        distances[block] = pairwise_distances(points[block], current, metric).min(axis=1)
+        distances[block] = pairwise_distances(points[block].astype(np.float64), current, metric).min(axis=1)
     return distances
 
 
@@ -72,23 +76,28 @@ def min_max(values: FloatArray, low: float, high: float) -> FloatArray:
 
 
 def nearest_prototypes(features: np.ndarray, prototypes: FloatArray, metric: Metric = "cosine") -> IntArray:
-    """Index of the nearest prototype of each row, lower index on ties, (N,).
-
-    Distances that differ by rounding only are ties; otherwise the result would depend on the other rows.
-    """
+    """Index of the nearest prototype of each row, block by block, (N,)."""
     nearest = np.empty(len(features), dtype=np.int64)
     for block in row_blocks(len(features), max(features.shape[1], len(prototypes)), elements=1 << 20):
-        distances = pairwise_distances(features[block], prototypes, metric)
-        slack = ROUNDING
-        if metric == "euclidean":
-            distances **= 2
-            row_squares = (features[block].astype(np.float64) ** 2).sum(axis=1, keepdims=True)
-            slack = ROUNDING * (row_squares + (prototypes**2).sum(axis=1).max())
-        nearest[block] = (distances <= distances.min(axis=1, keepdims=True) + slack).argmax(axis=1)
+        nearest[block] = nearest_of(features[block].astype(np.float64), prototypes, metric)
     return nearest
 
 
-def retained_classes(counts: IntArray, coverage: float) -> np.ndarray:
+def nearest_of(features: Any, prototypes: Any, metric: Metric, xp: Any = np) -> Any:
+    """Index of the nearest prototype of each row, lower index on ties, (n,).
+
+    Distances that differ by rounding only are ties; otherwise the result would depend on the other rows.
+    """
+    distances = pairwise_distances(features, prototypes, metric, xp)
+    slack = ROUNDING
+    if metric == "euclidean":
+        distances = distances**2
+        slack = ROUNDING * ((features**2).sum(axis=1, keepdims=True) + (prototypes**2).sum(axis=1).max())
+    near = distances <= xp.amin(distances, axis=1, keepdims=True) + slack
+    return xp.argmax(near * xp.ones_like(distances), axis=1)  # torch has no argmax of booleans
+
+
+def retained_classes(counts: Any, coverage: Any, xp: Any = np) -> Any:
     """The fewest most frequent classes that cover at least `coverage` of each batch, as a (G, K) mask.
 
     `counts` (G, K) are the rows of each batch and class; the lower class goes first on ties.
@@ -100,19 +109,13 @@ def retained_classes(counts: IntArray, coverage: float) -> np.ndarray:
     array([[ True,  True, False, False],
            [ True, False, False, False]])
     """
-    order = np.argsort(-counts, axis=1, kind="stable")
-    ranked = np.take_along_axis(counts, order, axis=1)
-    covered = np.cumsum(ranked, axis=1)
+    n_classes = counts.shape[1]
+    order = xp.argsort(xp.arange(n_classes) - n_classes * counts, axis=1)  # no two keys are equal
+    rows = xp.arange(len(counts))[:, None]
+    ranked = counts[rows, order]
+    covered = xp.cumsum(ranked, axis=1)
     # a class is retained while the classes before it cover too little; 0.6·5 ≠ 3 in binary, hence 1e-9
     before = covered - ranked
-    needed = np.maximum(coverage * covered[:, -1:] - 1e-9, LEAST_NEEDED)
-    kept = np.zeros(counts.shape, dtype=bool)
-    np.put_along_axis(kept, order, before < needed, axis=1)
-    return kept
-
-
-def unit_rows(matrix: FloatArray) -> FloatArray:
-    """Rows of length 1; zero rows stay zero."""
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    unit: FloatArray = np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
-    return unit
+    needed = xp.clip(coverage * covered[:, -1:] - 1e-9, LEAST_NEEDED, None)
+    rank = xp.argsort(order, axis=1)  # of each class
+    return (before < needed)[rows, rank]

@@ -11,7 +11,7 @@ from equable.arrays import as_array, as_count
 from equable.calibrators.base import Calibrator, require_fitted
 from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.errors import FileFormatError, InputError
-from equable.outputs import Outputs
+from equable.outputs import Outputs, join_outputs
 
 
 class Stream:
@@ -63,7 +63,7 @@ class Stream:
         recent = self.recent
         for start in range(0, len(arriving), self.window):
             piece = arriving[start : start + self.window]
-            context = piece if recent is None else _join(recent, piece)
+            context = piece if recent is None else join_outputs([recent, piece])
             probabilities = self.calibrator.predict_proba(context.logits, features=context.features)
             result[start : start + len(piece)] = probabilities[-len(piece) :]
             recent = context[-self.window :]
@@ -122,15 +122,3 @@ def _rows(value: Any, name: str) -> np.ndarray:
     """Rows as contiguous float64; a vector is one row."""
     array = as_array(value, name)
     return np.atleast_2d(array).astype(np.float64, order="C") if array.dtype.kind in "iubf" else array
-
-
-def _join(first: Outputs, second: Outputs) -> Outputs:
-    if (first.features is None) != (second.features is None):
-        raise InputError("features must be given in every update of a stream or in none")
-    joined = {}
-    for name in ("logits", "features"):
-        old, new = getattr(first, name), getattr(second, name)
-        if old is not None and old.shape[1] != new.shape[1]:
-            raise InputError(f"{name} must keep the stream's {old.shape[1]} columns; got {new.shape[1]}")
-        joined[name] = None if old is None else np.concatenate([old, new])
-    return Outputs(**joined)

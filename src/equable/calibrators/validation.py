@@ -15,18 +15,25 @@ from equable.errors import InputError
 
 
 def require_number(
-    name: str, value: Any, low: float, high: float = np.inf, *, open_low: bool = False
+    name: str,
+    value: Any,
+    low: float,
+    high: float = np.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
 ) -> None:
-    """Raise unless `value` is a finite real number in [low, high] (or (low, high])."""
+    """Raise unless `value` is a finite real number in [low, high], without the ends that are open."""
     try:  # as a plain float: a float16 compared with a large bound would overflow
         number = float(value) if not isinstance(value, bool) and isinstance(value, Real) else np.nan
     except OverflowError:  # a whole number that no float holds
         number = np.nan
-    if not np.isfinite(number) or not low <= number <= high or (open_low and number == low):
+    at_open_end = (open_low and number == low) or (open_high and number == high)
+    if not np.isfinite(number) or not low <= number <= high or at_open_end:
         if high == np.inf:
             rule = f"finite and {'>' if open_low else '≥'} {low:g}"
         else:
-            rule = f"in {'(' if open_low else '['}{low:g}, {high:g}]"
+            rule = f"in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
         raise InputError(f"{name} must be {rule}; got {value!r}")
 
 

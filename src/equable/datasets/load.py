@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from dataclasses import replace
@@ -94,7 +93,7 @@ def fetch(name: str | Source, *, data_dir: PathLike | None = None, download: boo
     """
     source = name if isinstance(name, Source) else DATASETS.get(name)
     if source is None:
-        raise DataError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}{_suggestion(str(name))}")
+        raise DataError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}")
     if not source.files:
         return ()
     folder = cache_folder(data_dir)
@@ -119,7 +118,7 @@ def resolve(name_or_path: PathLike | Source) -> Source | Path:
     if path is None:
         raise DataError(
             f"dataset must be one of {', '.join(DATASETS)}, an npz file, a folder of images by class or "
-            f"a copy of TinyImageNet; {str(name_or_path)!r:.200} is none{_suggestion(str(name_or_path))}"
+            f"a copy of TinyImageNet; {str(name_or_path)!r:.200} is none"
         )
     if path.is_dir():
         return path
@@ -153,8 +152,3 @@ def _official(path: Path) -> Source | None:
             if record.name == path.name and (holds_pickles or record.md5 == md5_of(path)):
                 return source
     return None
-
-
-def _suggestion(name: str) -> str:
-    close = difflib.get_close_matches(name.lower().replace("-", ""), DATASETS, n=1)
-    return f". Did you mean {close[0]!r}?" if close else ""

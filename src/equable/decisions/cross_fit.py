@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray, as_generator
+from equable.arrays import FloatArray, IntArray, as_generator, as_integers, as_labels, as_probabilities
 from equable.calibrators.base import Calibrator, group_codes
+from equable.calibrators.bias_correction import class_tasks
 from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.calibrators.task_mix import TaskMix, task_shares
 from equable.errors import EquableWarning, FileFormatError, InputError
 from equable.outputs import Outputs
 
 FOLDS = 5
-# Rows that are calibrated together; a larger batch is calibrated by itself.
-CHUNK_ROWS = 1 << 16
 # Names of the arrays in a file.
 POSTERIORS, LABELS, TASKS = "decisions_posteriors", "decisions_labels", "decisions_class_tasks"
 
@@ -94,27 +92,32 @@ class CrossFit:
                 f"{path} must hold cross-fitted posteriors for sets and referral; it holds "
                 "a calibrator without them. Make it with: equable calibrate … --decisions"
             )
-        posteriors = extras[POSTERIORS]
-        labels = extras[LABELS]
-        tasks = extras.get(TASKS)
-        if not _plausible(posteriors, labels, tasks, calibrator.n_classes_):
-            raise FileFormatError(f"{path}: posteriors, labels and tasks must be those of one cross-fit")
+        n_classes = calibrator.n_classes_
+        rule = f"{path}: posteriors, labels and tasks must be those of one cross-fit"
+        try:
+            posteriors = as_probabilities(extras[POSTERIORS], "posteriors")
+            labels = as_labels(extras[LABELS], len(posteriors), n_classes)
+            tasks = as_integers(extras[TASKS], "tasks", n_classes) if TASKS in extras else None
+        except InputError as error:
+            raise FileFormatError(f"{rule}: {error}") from error
+        possible = tasks is None or (
+            tasks.min() >= -1 and tasks.max() < n_classes and tasks[labels].min() >= 0
+        )
+        if posteriors.shape[1] != n_classes or not possible:
+            raise FileFormatError(rule)
         return cls(calibrator, posteriors, labels, tasks)
 
-    def batches(self, logits: Any, features: Any, groups: Any) -> Iterator[Batches]:
-        """The rows' probabilities, a few whole batches at a time: memory does not grow with the rows."""
+    def calibrate(self, logits: Any, features: Any, groups: Any) -> Batches:
+        """The rows' probabilities and the mixes of their batches."""
         rows = self.calibrator._check_rows(logits, features, groups)
+        if not isinstance(self.calibrator, TaskMix):  # q = π: one mix, the buffer's, for every batch
+            p = self.calibrator.predict_proba(logits, features=features, groups=groups)
+            mixes = self.row_shares[None]
+            return Batches(p, np.zeros(len(rows), np.int64), mixes, np.ones_like(mixes))
+        p, mixes = self.calibrator.probabilities_and_mixes(rows)
         codes, _ = group_codes(rows.groups, len(rows))
-        order = np.argsort(codes, kind="stable")
-        ends = np.append(np.flatnonzero(np.diff(codes[order])) + 1, len(order))
-        start = 0
-        while start < len(order):
-            # the last batch that ends within the chunk, or one larger batch
-            last = np.searchsorted(ends, start + CHUNK_ROWS, side="right") - 1
-            end = int(ends[max(last, np.searchsorted(ends, start, side="right"))])
-            chosen = order[start:end]
-            yield self._calibrated(chosen, rows[chosen], codes[chosen])
-            start = end
+        mixes, same = np.unique(mixes, axis=0, return_inverse=True)  # single rows share one mix
+        return Batches(p, same.reshape(-1)[codes], mixes, mixes / task_shares(self.calibrator))
 
     def row_weights(self, mixes: FloatArray) -> FloatArray:
         """w_t = q_t / (n_t / n), (G, T); infinite for a task without scored rows."""
@@ -123,22 +126,11 @@ class CrossFit:
         np.divide(mixes, shares, out=found, where=shares > 0)
         return found
 
-    def _calibrated(self, chosen: IntArray, rows: Outputs, codes: IntArray) -> Batches:
-        codes = np.unique(codes, return_inverse=True)[1]
-        if not isinstance(self.calibrator, TaskMix):  # q = π: one mix, the buffer's, for every batch
-            p = self.calibrator.predict_proba(rows.logits, features=rows.features, groups=codes)
-            mixes = self.row_shares[None]
-            return Batches(chosen, p, np.zeros_like(codes), mixes, np.ones_like(mixes))
-        p, mixes = self.calibrator.probabilities_and_mixes(Outputs(rows.logits, groups=codes))
-        mixes, same = np.unique(mixes, axis=0, return_inverse=True)  # single rows share one mix
-        return Batches(chosen, p, same.reshape(-1)[codes], mixes, mixes / task_shares(self.calibrator))
-
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Some whole batches: n rows, G distinct mixes of tasks."""
+    """The batches of n rows: G distinct mixes of tasks."""
 
-    rows: IntArray  # (n,) places among all rows
     probabilities: FloatArray  # (n, K)
     codes: IntArray  # (n,) number of each row's mix
     mixes: FloatArray  # (G, T) q
@@ -196,16 +188,8 @@ def cross_fit(
     scored = folds >= 0
     if not scored.any():
         raise InputError("cross-fitting needs a class with at least two rows; every class has one")
-    return CrossFit(fitted, posteriors[scored], rows.labels[scored], _class_tasks(rows))
-
-
-def require_cross_fit(value: Any) -> CrossFit:
-    """Raise unless `value` is a `CrossFit`."""
-    if not isinstance(value, CrossFit):
-        raise InputError(
-            f"shared must be a CrossFit, as cross_fit or CrossFit.load gives it; got {value!r:.100}"
-        )
-    return value
+    tasks_of = None if rows.tasks is None else class_tasks(rows.labels, rows.tasks, rows.n_classes)
+    return CrossFit(fitted, posteriors[scored], rows.labels[scored], tasks_of)
 
 
 def _new(calibrator: Calibrator) -> Calibrator:
@@ -230,33 +214,3 @@ def _held_out(calibrator: Calibrator, fit: Outputs, held: Outputs) -> FloatArray
     # TaskMix: each row alone, the bias correction under π. Others: one batch, mixed like the buffer.
     alone = np.arange(len(held)) if isinstance(calibrator, TaskMix) else None
     return calibrator.predict_proba(held.logits, features=held.features, groups=alone)
-
-
-def _class_tasks(rows: Outputs) -> IntArray | None:
-    if rows.tasks is None:
-        return None
-    assert rows.labels is not None
-    found = np.full(rows.n_classes, -1)
-    numbers = np.unique(rows.tasks, return_inverse=True)[1].reshape(-1)
-    found[rows.labels] = numbers
-    mixed = np.flatnonzero(found[rows.labels] != numbers)
-    if len(mixed):
-        raise InputError(f"each class must belong to one task; class {rows.labels[mixed[0]]} has rows of two")
-    return found
-
-
-def _plausible(posteriors: np.ndarray, labels: np.ndarray, tasks: np.ndarray | None, n_classes: int) -> bool:
-    """Whether the arrays of a file can be those of a cross-fit."""
-    if posteriors.dtype != np.float64 or posteriors.ndim != 2 or posteriors.shape[1] != n_classes:
-        return False
-    if not len(posteriors) or not (np.abs(posteriors.sum(axis=1) - 1) < 1e-6).all() or posteriors.min() < 0:
-        return False
-    if labels.dtype != np.int64 or labels.shape != posteriors.shape[:1]:
-        return False
-    if labels.min() < 0 or labels.max() >= n_classes:
-        return False
-    if tasks is None:
-        return True
-    if tasks.dtype != np.int64 or tasks.shape != (n_classes,) or tasks.min() < -1:
-        return False
-    return bool(tasks[labels].min() >= 0 and tasks.max() < n_classes)

@@ -63,7 +63,7 @@ class MonitorStatus:
     alarm: bool
 
 
-class Monitor:
+class Monitor(Stream):
     """`Stream` with a memory of its confidences, an accuracy without labels, and an alarm.
 
     With c_i ∈ {0, 1} whether row i was answered right and p_i its top probability, the e-value is
@@ -112,10 +112,10 @@ class Monitor:
         keep: int = 100_000,
         log: str | os.PathLike[str] | None = None,
     ) -> None:
+        super().__init__(calibrator, window)
         self.keep = as_count(keep, "keep")
         if self.keep > MOST_ROWS:
             raise InputError(f"keep must be at most 2⁶³ − 1; got {keep!r}")
-        self._stream = Stream(calibrator, window)
         self.log = _log_path(log)
         if self.log is not None and os.path.isfile(self.log) and os.path.getsize(self.log):
             raise InputError(
@@ -130,27 +130,16 @@ class Monitor:
         self._predicted: IntArray = np.zeros(0, dtype=np.int64)
         self._label: IntArray = np.zeros(0, dtype=np.int64)
 
-    @property
-    def calibrator(self) -> Calibrator:
-        """The fitted calibrator."""
-        return self._stream.calibrator
-
-    @property
-    def window(self) -> int:
-        """Rows that share a batch with new rows."""
-        return self._stream.window
-
     def update(self, logits: Any, features: Any = None) -> np.ndarray:
         """Calibrated probabilities of the new rows, (n, K); an update that fails changes nothing."""
-        before = vars(self).copy(), self._stream.recent
-        probabilities = self._stream.update(logits, features)
+        before = vars(self).copy()
+        probabilities = super().update(logits, features)
         try:
             self._remember(probabilities.max(axis=1), probabilities.argmax(axis=1))
             if self.log is not None:
                 append_line(self.log, asdict(self.status()))
         except BaseException:
-            self.__dict__.update(before[0])
-            self._stream.recent = before[1]
+            self.__dict__.update(before)
             raise
         return probabilities
 
@@ -186,7 +175,7 @@ class Monitor:
         """Write calibrator, window and memory to one safetensors file, atomically."""
         counts = np.array([self.keep, self._rows, self._labelled, *self._log_products], dtype=np.int64)
         arrays = {
-            **stream_arrays(self._stream),
+            **stream_arrays(self),
             "monitor_counts": counts,
             "monitor_confidence": self._confidence,
             "monitor_predicted": self._predicted,
@@ -207,7 +196,7 @@ class Monitor:
             raise FileFormatError(f"{path}: the counts and rows of the monitor must be those of one Monitor")
         monitor = cls(calibrator, stream.window, int(counts[0]))
         monitor.log = _log_path(log)  # it may have lines: they are continued
-        monitor._stream = stream
+        monitor.recent = stream.recent
         monitor._rows, monitor._labelled = int(counts[1]), int(counts[2])
         monitor._log_products = counts[3:]
         monitor._confidence, monitor._predicted, monitor._label = memory
@@ -251,15 +240,14 @@ class Monitor:
 
     def _of_window(self) -> tuple[tuple[float, ...] | None, float | None]:
         """Mix of tasks and mean top probability of the window's rows."""
-        recent = self._stream.recent
-        if recent is None:
+        if self.recent is None:
             return None, None
-        kept = min(len(recent), self.keep)
+        kept = min(len(self), self.keep)
         places = np.arange(self._rows - kept, self._rows) % self.keep
         expected = float(self._confidence[places].mean())
         if not isinstance(self.calibrator, TaskMix):
             return None, expected
-        facts = self.calibrator.explain(recent.logits, features=recent.features)[0]
+        facts = self.calibrator.explain(self.recent.logits, features=self.recent.features)[0]
         return tuple(facts.mix.tolist()), expected
 
     def _e_value(self) -> float:

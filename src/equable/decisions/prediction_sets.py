@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import Calibrator
-from equable.calibrators.serialization import load_with_extras, save_with_extras
-from equable.calibrators.validation import require_choice
-from equable.decisions.cross_fit import Batches, CrossFit, cross_fit, require_cross_fit
-from equable.decisions.settings import require_share, stored_settings
-from equable.errors import InputError, NotFittedError
+from equable.calibrators.validation import require_choice, require_number
+from equable.decisions.base import Decision
+from equable.decisions.cross_fit import Batches, CrossFit
+from equable.errors import InputError
 
-SETTINGS = "prediction_sets"
 GUARANTEES = ("task", "batch")
 
 
-class PredictionSets:
+class PredictionSets(Decision):
     """Conformal sets on the cross-fitted posteriors of the calibration buffer.
 
     The score of a class is s = 1 − p. For a batch with the estimated mix q of tasks (`TaskMix`; q = π for
@@ -67,6 +64,8 @@ class PredictionSets:
     (dtype('bool'), (200, 4), True)
     """
 
+    STORED: ClassVar = "prediction_sets"
+
     def __init__(
         self,
         calibrator: Calibrator,
@@ -76,73 +75,38 @@ class PredictionSets:
         self.calibrator = calibrator
         self.confidence_level = confidence_level
         self.guarantee: Literal["task", "batch"] = guarantee
-        self.cross_fit_: CrossFit | None = None
-
-    def fit(self, logits: Any, y: Any, *, features: Any = None, tasks: Any = None) -> Self:
-        """Cross-fit the calibrator on the calibration buffer; returns self."""
-        self._check_settings()
-        return self._take(cross_fit(self.calibrator, logits, y, features=features, tasks=tasks))
-
-    @classmethod
-    def from_cross_fit(
-        cls, shared: CrossFit, confidence_level: float = 0.9, guarantee: Literal["task", "batch"] = "task"
-    ) -> Self:
-        """Sets on a cross-fit that is there already; it may serve a `Referral`, too."""
-        made = cls(require_cross_fit(shared).calibrator, confidence_level, guarantee)
-        made._check_settings()
-        return made._take(shared)
 
     def predict_set(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
         """Which classes are in the set of each row, (N, K) boolean; `groups` as for ``predict_proba``."""
-        shared = self._fitted()
-        found = None
-        for batches in shared.batches(logits, features, groups):
-            if found is None:
-                found = np.zeros((len(logits), batches.probabilities.shape[1]), dtype=bool)
-            found[batches.rows] = self.sets_of(batches)
-        assert found is not None  # logits have at least one row
-        return found
+        return self.sets_of(self._fitted().calibrate(logits, features, groups))
 
     def sets_of(self, batches: Batches) -> np.ndarray:
-        """The sets of some batches of the cross-fit, (n, K)."""
+        """The sets of rows that the cross-fit has calibrated, (n, K)."""
         shared = self._fitted()
         tau = self._thresholds(shared, batches)
         p = batches.probabilities
-        found: np.ndarray = 1 - p <= tau[batches.codes][:, shared.task_of_class]
+        found = np.empty(p.shape, dtype=bool)
+        for block in row_blocks(*p.shape):
+            found[block] = 1 - p[block] <= tau[batches.codes[block]][:, shared.task_of_class]
         found[:, shared.task_of_class < 0] = True  # a class without calibration rows: nothing is known
         found[np.arange(len(p)), p.argmax(axis=1)] = True
         return found
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write calibrator, cross-fit and settings to one safetensors file, atomically."""
-        shared = self._fitted()
-        settings = np.array([self.confidence_level, GUARANTEES.index(self.guarantee)], dtype=np.float64)
-        save_with_extras(shared.calibrator, path, {**shared.arrays(), SETTINGS: settings})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; its sets are the same."""
-        calibrator, extras = load_with_extras(path)
-        level, guarantee = stored_settings(path, extras, SETTINGS, "PredictionSets")
-        shared = CrossFit.from_extras(path, calibrator, extras)
-        return cls.from_cross_fit(shared, float(level), "batch" if guarantee else "task")
-
     def _check_settings(self) -> None:
-        require_share("confidence_level", self.confidence_level)
+        require_number("confidence_level", self.confidence_level, 0, 1, open_low=True, open_high=True)
         require_choice("guarantee", self.guarantee, GUARANTEES)
+
+    def _numbers(self) -> tuple[float, float]:
+        return self.confidence_level, GUARANTEES.index(self.guarantee)
+
+    @staticmethod
+    def _settings(first: float, second: float) -> tuple[float, str]:
+        return first, GUARANTEES[second != 0]
 
     def _take(self, shared: CrossFit) -> Self:
         if self.guarantee == "task" and shared.class_tasks is None:
             raise InputError('guarantee="task" needs tasks= at fit, one entry a row; got None')
-        self.cross_fit_ = shared
-        return self
-
-    def _fitted(self) -> CrossFit:
-        if self.cross_fit_ is None:
-            raise NotFittedError(
-                "PredictionSets must be fitted before use: call fit(logits, y, tasks=…) first"
-            )
-        return self.cross_fit_
+        return super()._take(shared)
 
     def _thresholds(self, shared: CrossFit, batches: Batches) -> FloatArray:
         """τ (G, T)."""

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import Calibrator
-from equable.calibrators.serialization import load_with_extras, save_with_extras
-from equable.decisions.cross_fit import Batches, CrossFit, cross_fit, require_cross_fit
+from equable.calibrators.validation import require_number
+from equable.decisions.base import Decision
+from equable.decisions.cross_fit import Batches, CrossFit
 from equable.decisions.prediction_sets import task_sums
-from equable.decisions.settings import require_share, stored_settings
-from equable.errors import EvidenceWarning, NotFittedError
+from equable.errors import EvidenceWarning
 
-SETTINGS = "referral"
 # Thresholds that are tried: the top 1 %, 2 %, … 100 % of the buffer's rows. Few of them, because the lowest
 # that passes is taken, and each is one more chance to pass by luck.
 TRIED = 100
 
 
-class Referral:
+class Referral(Decision):
     """Accept the rows whose top probability reaches a threshold with a bounded error.
 
     For each batch the calibration buffer's cross-fitted posteriors are re-weighted by q_t / π_t, the
@@ -79,63 +77,29 @@ class Referral:
     (True, True)
     """
 
+    STORED: ClassVar = "referral"
+
     def __init__(
         self, calibrator: Calibrator, max_error: float = 0.05, confidence_level: float = 0.9
     ) -> None:
         self.calibrator = calibrator
         self.max_error = max_error
         self.confidence_level = confidence_level
-        self.cross_fit_: CrossFit | None = None
-
-    def fit(self, logits: Any, y: Any, *, features: Any = None, tasks: Any = None) -> Self:
-        """Cross-fit the calibrator on the calibration buffer; returns self."""
-        self._check_settings()
-        self.cross_fit_ = cross_fit(self.calibrator, logits, y, features=features, tasks=tasks)
-        return self
-
-    @classmethod
-    def from_cross_fit(cls, shared: CrossFit, max_error: float = 0.05, confidence_level: float = 0.9) -> Self:
-        """Referral on a cross-fit that is there already; it may serve `PredictionSets`, too."""
-        made = cls(require_cross_fit(shared).calibrator, max_error, confidence_level)
-        made._check_settings()
-        made.cross_fit_ = shared
-        return made
 
     def accept(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
         """Whether the machine may answer each row, (N,) boolean; `groups` as for ``predict_proba``."""
-        accepted = None
-        refused = 0
-        for batches in self._fitted().batches(logits, features, groups):
-            if accepted is None:
-                accepted = np.zeros(len(logits), dtype=bool)
-            tau = self.thresholds_of(batches)
-            accepted[batches.rows] = batches.probabilities.max(axis=1) >= tau
-            refused += int(np.isinf(tau).sum())
-        assert accepted is not None
-        self._warn_if_refused(refused, len(accepted))
+        batches = self._fitted().calibrate(logits, features, groups)
+        tau = self.thresholds_of(batches)
+        self._warn_if_refused(int(np.isinf(tau).sum()), len(tau))
+        accepted: np.ndarray = batches.probabilities.max(axis=1) >= tau
         return accepted
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write calibrator, cross-fit and settings to one safetensors file, atomically."""
-        shared = self._fitted()
-        settings = np.array([self.max_error, self.confidence_level], dtype=np.float64)
-        save_with_extras(shared.calibrator, path, {**shared.arrays(), SETTINGS: settings})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; it accepts the same rows."""
-        calibrator, extras = load_with_extras(path)
-        max_error, level = stored_settings(path, extras, SETTINGS, "Referral")
-        return cls.from_cross_fit(CrossFit.from_extras(path, calibrator, extras), max_error, level)
-
-    def _fitted(self) -> CrossFit:
-        if self.cross_fit_ is None:
-            raise NotFittedError("Referral must be fitted before use: call fit(logits, y, tasks=…) first")
-        return self.cross_fit_
-
     def _check_settings(self) -> None:
-        require_share("max_error", self.max_error)
-        require_share("confidence_level", self.confidence_level)
+        for name in ("max_error", "confidence_level"):
+            require_number(name, getattr(self, name), 0, 1, open_low=True, open_high=True)
+
+    def _numbers(self) -> tuple[float, float]:
+        return self.max_error, self.confidence_level
 
     def _warn_if_refused(self, refused: int, n_rows: int) -> None:
         if not refused:
@@ -151,7 +115,7 @@ class Referral:
         )
 
     def thresholds_of(self, batches: Batches) -> FloatArray:
-        """τ of each row of some batches of the cross-fit, (n,); infinite where no threshold passes."""
+        """τ of each row that the cross-fit has calibrated, (n,); infinite where no threshold passes."""
         shared = self._fitted()
         tau: FloatArray = np.empty(len(batches.mixes))
         best, right = _best_of_tasks(shared)

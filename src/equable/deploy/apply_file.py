@@ -15,10 +15,9 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators import DATS, Calibrator
-from equable.calibrators.validation import require_choice
+from equable.calibrators.validation import require_choice, require_number
 from equable.decisions import CrossFit, PredictionSets, Referral
 from equable.decisions.prediction_sets import GUARANTEES
-from equable.decisions.settings import require_share
 from equable.errors import EquableWarning, InputError
 from equable.files import PathLike, write_npz
 from equable.outputs import Outputs
@@ -127,7 +126,7 @@ def decide(
     """
     require_choice("--guarantee", guarantee, GUARANTEES)
     if level is not None:
-        require_share("--sets", level)
+        require_number("--sets", level, 0, 1, open_low=True, open_high=True)
     arrays: dict[str, np.ndarray] = {}
     shares: dict[str, float] = {}
     if level is None and max_error is None:
@@ -137,7 +136,7 @@ def decide(
     if level is not None:
         if guarantee == "task" and shared.class_tasks is None:
             raise InputError("--sets needs --guarantee batch: the calibrator was fitted without tasks")
-        sets = PredictionSets.from_cross_fit(shared, level, guarantee)  # type: ignore[arg-type]
+        sets = PredictionSets.from_cross_fit(shared, level, guarantee)
         arrays["sets"] = sets.predict_set(outputs.logits, **rows)
         shares["mean_set_size"] = float(arrays["sets"].sum(axis=1).mean())
     if max_error is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,14 +15,14 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from equable.arrays import IntArray, as_array, as_integers
+from equable.arrays import IntArray, as_array, as_integers, as_labels
 from equable.calibrators import Calibrator
 from equable.calibrators.row_blocks import softmax
 from equable.calibrators.validation import require_number
 from equable.errors import InputError, NotFittedError
 from equable.integrations.torch import collect
 from equable.metrics import TaskComparison, compare_tasks
-from equable.outputs import Outputs
+from equable.outputs import Outputs, join_outputs
 
 BATCH = 256
 
@@ -110,104 +109,77 @@ class IncrementalCalibration:
         fit needs two classes; the rows of a single class are kept until then.
         """
         task = len(self.calibration_buffer)
-        if len(self.task_of_class) < 2:
-            labels = _labels(validation)
-            if len({*self.task_of_class, *labels.tolist()}) == 1:
-                self._keep(validation, self._draw(labels, task), labels, task)
-                return
-        current = self.collect(model, validation, task)
-        assert current.labels is not None
-        kept = self._draw(current.labels, task)
-        parts = enumerate(self.calibration_buffer)
-        earlier = [self.collect(model, part.validation, t, part.rows) for t, part in parts]
-        columns = sorted({*self.task_of_class, *current.labels.tolist()})
-        self._fit(_joined([*earlier, current[kept]]), current, columns)
-        self._keep(validation, kept, current.labels, task)
+        with _same_generator():
+            labels = np.concatenate([as_array(y, "labels") for _, y in _batches(validation)])
+        labels = as_integers(labels, "labels", len(labels))
+        kept = Kept(validation, stratified_share(labels, self.percent, seed=[self.seed, task]))
+        task_of_class = {**self.task_of_class, **dict.fromkeys(np.unique(labels).tolist(), task)}
+        if len(task_of_class) > 1:
+            self._fit(model, kept, sorted(task_of_class))
+        self.task_of_class = task_of_class
+        self.calibration_buffer.append(kept)
 
-    def _draw(self, labels: IntArray, task: int) -> IntArray:
-        return stratified_share(labels, self.percent, seed=[self.seed, task])
-
-    def _keep(self, validation: Any, rows: IntArray, labels: IntArray, task: int) -> None:
-        self.task_of_class = {**self.task_of_class, **dict.fromkeys(np.unique(labels).tolist(), task)}
-        self.calibration_buffer.append(Kept(validation, rows))
-
-    def _fit(self, calibration_rows: Outputs, current: Outputs, columns: list[int]) -> None:
-        rows = _restricted(calibration_rows, columns)
-        whole = _restricted(current, columns)
+    def _fit(self, model: nn.Module, newest: Kept, classes: list[int]) -> None:
+        current = self._collect(model, newest.validation, classes)
+        assert current is not None
+        parts = [
+            self._collect(model, part.validation, classes, part.rows) for part in self.calibration_buffer
+        ]
+        kept = [*filter(None, parts), current[newest.rows]]
+        rows = join_outputs(kept)
         self.calibrator.fit(
             rows.logits,
             rows.labels,
             features=rows.features,
-            tasks=rows.tasks,
-            current=None if whole.features is None else (whole.features, whole.labels),
+            tasks=np.repeat(np.arange(len(kept)), [len(part) for part in kept]),
+            current=None if current.features is None else (current.features, current.labels),
         )
 
-    def collect(
-        self, model: nn.Module, dataset: Any, task: int | None = None, rows: IntArray | None = None
-    ) -> Outputs:
-        """Outputs of the model for a dataset, or these rows of it; model and generator are not changed."""
-        with _same_generator():
-            outputs = collect(model, _batches(dataset, rows), self.features)
-        return outputs if task is None else replace(outputs, tasks=np.full(len(outputs), task))
+    def _collect(
+        self, model: nn.Module, dataset: Any, classes: list[int], rows: IntArray | None = None
+    ) -> Outputs | None:
+        """Outputs of the rows of these classes, in their columns; None if there are no such rows.
 
-    def restrict(self, outputs: Outputs) -> Outputs:
-        """Rows of classes seen so far, in the calibrator's columns: what its `predict_proba` takes.
-
-        The task of each row is the one its class was learnt in. Rows without labels are all kept.
+        Labels are read apart from the outputs: a growing head has no column for classes to come.
         """
-        self._require_classes()
-        if outputs.labels is None:
-            return _restricted(outputs, self.classes)
-        seen = outputs[np.isin(outputs.labels, self.classes)]
-        assert seen.labels is not None
-        tasks = np.array([self.task_of_class[label] for label in seen.labels.tolist()])
-        return _restricted(replace(seen, tasks=tasks), self.classes)
-
-    def evaluate(self, model: nn.Module, tests: Iterable[Any]) -> TaskComparison:
-        """`compare` on test sets, such as those of the tasks; each is one batch."""
-        self._require_classes()
-        found = [self._collect_seen(model, dataset, batch) for batch, dataset in enumerate(tests)]
-        parts = [rows for rows in found if rows is not None]
-        if not parts:
-            got = "rows of no class seen so far" if found else "none"
-            raise InputError(f"tests must hold at least one dataset with classes seen so far; got {got}")
-        return self.compare(_joined(parts))
-
-    def _collect_seen(self, model: nn.Module, dataset: Any, batch: int) -> Outputs | None:
-        """Rows of classes seen so far; a growing head has no column for the other labels."""
         labels: list[np.ndarray] = []
 
         def inputs() -> Iterator[tuple[Any]]:
-            for x, y in _batches(dataset):
+            for x, y in _batches(dataset, rows):
                 labels.append(as_array(y, "labels"))
                 yield (x,)
 
         with _same_generator():
-            rows = collect(model, inputs(), self.features)
+            found = collect(model, inputs(), self.features)
         known = np.concatenate(labels)
-        seen = np.isin(known, self.classes)
+        seen = np.isin(known, classes)
         if not seen.any():
             return None
-        rows = rows[seen]
-        return Outputs(rows.logits, known[seen], rows.features, groups=np.full(len(rows), batch))
+        found = found[seen]
+        columns = np.searchsorted(classes, as_labels(known[seen], len(found), found.n_classes))
+        return Outputs(found.logits[:, classes], columns, found.features)
 
-    def _require_classes(self) -> None:
+    def evaluate(self, model: nn.Module, tests: Iterable[Any]) -> TaskComparison:
+        """Test sets before and after calibration, task by task; each test set is one batch.
+
+        Rows of classes not yet seen are left out. The task of a row is the one its class was learnt in.
+        """
         if not self.task_of_class:
             raise NotFittedError("no task has ended yet: call end_task(model, validation) first")
         if len(self.task_of_class) == 1:
             raise NotFittedError(
                 f"only class {self.classes[0]} has been seen so far: calibration begins with a second class"
             )
-
-    def compare(self, outputs: Outputs, *, n_bins: int = 10) -> TaskComparison:
-        """Test rows before and after calibration, task by task.
-
-        Rows of classes not yet seen are left out. `outputs.groups` names the batches; without it all rows
-        are one batch.
-        """
-        rows = self.restrict(outputs)
-        calibrated = self.calibrator.predict_proba(rows.logits, features=rows.features, groups=rows.groups)
-        return compare_tasks(rows.labels, rows.tasks, softmax(rows.logits), calibrated, n_bins=n_bins)
+        found = [self._collect(model, dataset, self.classes) for dataset in tests]
+        parts = [rows for rows in found if rows is not None]
+        if not parts:
+            got = "rows of no class seen so far" if found else "none"
+            raise InputError(f"tests must hold at least one dataset with classes seen so far; got {got}")
+        rows = join_outputs(parts)
+        batches = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        calibrated = self.calibrator.predict_proba(rows.logits, features=rows.features, groups=batches)
+        tasks = np.array([self.task_of_class[label] for label in self.classes])[rows.labels]
+        return compare_tasks(rows.labels, tasks, softmax(rows.logits), calibrated)
 
 
 def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> IntArray:
@@ -244,30 +216,8 @@ def _batches(dataset: Any, rows: IntArray | None = None) -> Iterator[tuple[Any, 
     return map(_inputs_and_labels, DataLoader(dataset, BATCH, sampler=sampler, collate_fn=collate))
 
 
-def _labels(dataset: Any) -> IntArray:
-    with _same_generator():
-        labels = np.concatenate([as_array(y, "labels") for _, y in _batches(dataset)])
-    return as_integers(labels, "labels", len(labels))
-
-
 def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:
     """The x and y of a batch; frameworks add further items (task labels, raw images, weights)."""
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         raise InputError(f"a dataset must give (x, y) or (x, y, …); got {type(batch).__name__}")
     return batch[0], batch[1]
-
-
-def _restricted(outputs: Outputs, columns: list[int]) -> Outputs:
-    """The logits of these classes, and labels as positions among them."""
-    labels = None if outputs.labels is None else np.searchsorted(columns, outputs.labels)
-    return replace(outputs, logits=outputs.logits[:, columns], labels=labels)
-
-
-def _joined(parts: list[Outputs]) -> Outputs:
-    """Concatenate outputs that have the same fields."""
-
-    def column(name: str) -> np.ndarray | None:
-        values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else np.concatenate(values)
-
-    return Outputs(*(column(name) for name in ("logits", "labels", "features", "tasks", "groups")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,6 @@ class RiskCoverage:
     coverage: FloatArray
     risk: FloatArray
     area: float
-
-    def to_dict(self) -> dict[str, float | list[float]]:
-        """Plain lists and numbers for JSON."""
-        return {name: np.asarray(value).tolist() for name, value in asdict(self).items()}
 
 
 def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:

@@ -18,17 +18,8 @@ if TYPE_CHECKING:
 NORMAL_975 = 1.959963984540054  # 97.5 % quantile of the standard normal
 # The blue and vermilion of Okabe and Ito are distinct under colour blindness and in grey.
 POINTS, GAPS, ROWS, DIAGONAL = "#0072B2", "#D55E00", "#BBBBBB", "#444444"
-LABEL_DISTANCE = 0.028  # least difference in confidence between two printed counts
-LABEL_STYLE: dict[str, Any] = {
-    "textcoords": "offset points",
-    "ha": "center",
-    "va": "bottom",
-    "rotation": 90,
-    "fontsize": "x-small",
-    "color": DIAGONAL,
-    "zorder": 4,
-    "bbox": {"facecolor": "white", "alpha": 0.7, "pad": 0.5, "linewidth": 0},
-}
+MOST_NUMBERED = 20  # bars of more bins are too close for the numbers of their rows
+NUMBER_BOX = {"facecolor": "white", "alpha": 0.7, "pad": 0.5, "linewidth": 0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,18 +118,22 @@ class ReliabilityDisplay:
         return self
 
     def _draw_rows(self) -> None:
-        """Draw the share of rows of each bin as bars from below, with their number."""
+        """Draw the share of rows of each bin as bars from below, with the number of rows."""
         seen = self.curve.count > 0
         count = self.curve.count[seen]
         confidence = self.curve.confidence[seen]
         share = count / count.sum()
         width = 0.6 / len(self.curve.count)
-        self.ax_.bar(confidence, share, width=width, color=ROWS, zorder=1, label="share of rows")
-        last = -1.0
-        for x, y, n in zip(confidence.tolist(), share.tolist(), count.tolist(), strict=True):
-            if x - last >= LABEL_DISTANCE:
-                self.ax_.annotate(f"{n:,}", (x, y), (0, 3), **LABEL_STYLE)
-                last = x
+        bars = self.ax_.bar(confidence, share, width=width, color=ROWS, zorder=1, label="share of rows")
+        if len(self.curve.count) <= MOST_NUMBERED:
+            numbers = [f"{n:,}" for n in count]
+            style: dict[str, Any] = {
+                "fontsize": "x-small",
+                "color": DIAGONAL,
+                "zorder": 4,
+                "bbox": NUMBER_BOX,
+            }
+            self.ax_.bar_label(bars, numbers, padding=3, rotation=90, **style)
 
     def _draw_points(self) -> None:
         seen = self.curve.count > 0

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from equable.arrays import IntArray
-from equable.outputs import Outputs
+from equable.outputs import Outputs, join_outputs
 from equable.scenarios.memories import CalibrationBuffer, ValidationSet
 from equable.scenarios.tasks import Scenario
 from equable.training.networks import logits_and_features
 from equable.training.vectors import Inputs
 
 BATCH = 256
-
-
 #: Rows that pass through the network together, and the seconds it takes.
 Timed = dict[str, float]
 
@@ -78,7 +76,7 @@ def collect_validation(
             pieces.append(piece)
     # Restore the order of `everything`: task by task, rows ascending.
     place = np.argsort(np.concatenate([np.flatnonzero(chosen) for chosen in parts.values()]))
-    return ValidationSet(join(pieces)[place], inside), times
+    return ValidationSet(join_outputs(pieces)[place], inside), times
 
 
 def collect_tests(
@@ -90,10 +88,4 @@ def collect_tests(
     for task in scenario.tasks[: index + 1]:
         piece, times[str(task.index)] = collect(network, images, scenario, task.test, scenario.n_seen(index))
         pieces.append(piece)
-    return join(pieces), times
-
-
-def join(pieces: list[Outputs]) -> Outputs:
-    """Outputs with labels, features and tasks, one below the other."""
-    columns = ("logits", "labels", "features", "tasks")
-    return Outputs(**{name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in columns})
+    return join_outputs(pieces), times

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from equable.arrays import SUSPICIOUS_ROWS, as_array, as_integers, refuse_probabilities
 from equable.errors import InputError
 from equable.integrations.torch.feature_hook import default_layer, find_layer, run
-from equable.outputs import Outputs
+from equable.outputs import Outputs, join_outputs
 
 
 def collect(
@@ -21,13 +21,12 @@ def collect(
     loader: Iterable[Any],
     features: nn.Module | str | Literal[False] | None = None,
     *,
-    device: torch.device | str | None = None,
-    labels: bool = True,
     tasks: int | Sequence[int] | np.ndarray | None = None,
 ) -> Outputs:
     """Logits, labels, features and tasks of all rows of a loader: one pass in eval mode, without gradients.
 
-    The model is not changed: modes are restored and hooks removed, also after an error.
+    The model is not changed: modes are restored and hooks removed, also after an error. Inputs are sent to
+    the device of its parameters.
 
     Parameters
     ----------
@@ -40,10 +39,6 @@ def collect(
         the input is taken, of any other layer the output**; both are flattened to (n, D). By default the
         features that the model returns, else the input of the one linear layer with K outputs; where there
         is not exactly one, the error names the candidates. False collects none.
-    device
-        Where inputs are sent; by default where the model's parameters are. The model is not moved.
-    labels
-        False leaves y unread, for labels that are missing or not the model's classes.
     tasks
         The task of all rows, or the task of each class, (K,), looked up by label; by default the
         loader's third item.
@@ -60,27 +55,19 @@ def collect(
     ((6, 3), (6, 5), [0, 0, 1, 0, 0, 1])
     """
     layer = find_layer(model, features) if isinstance(features, nn.Module | str) else None
-    place = _device(model) if device is None else torch.device(device)
-    parts: list[tuple[Any, ...]] = []
+    device = _device(model)
+    parts: list[Outputs] = []
     for batch in loader:
         x, y, task = _split_batch(batch)
-        x = _sent(x, place)
+        x = _sent(x, device)
         with torch.no_grad():  # tensors cached in inference mode would not be usable in training
             if not parts and features is None:
                 layer = _default(model, x)
             logits, found = run(model, layer, (x,), {})
-        parts.append(
-            (
-                as_array(logits, "logits"),
-                None if features is False or found is None else as_array(found, "features"),
-                as_array(y, "labels") if labels and y is not None else None,
-                None if task is None else as_array(task, "tasks"),
-            )
-        )
+        parts.append(Outputs(logits, y, None if features is False else found, task))
     if not parts:
         raise InputError("loader must yield at least one batch; it yielded none")
-    columns = [_joined(column) for column in zip(*parts, strict=True)]
-    outputs = Outputs(columns[0], labels=columns[2], features=columns[1], tasks=columns[3])
+    outputs = join_outputs(parts)
     refuse_probabilities(outputs.logits, SUSPICIOUS_ROWS)
     return outputs if tasks is None else _with_tasks(outputs, tasks)
 
@@ -117,19 +104,6 @@ def _sent(x: Any, device: torch.device) -> Any:
 def _device(model: nn.Module) -> torch.device:
     tensors: Iterable[Tensor] = chain(model.parameters(), model.buffers())
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
-
-
-def _joined(column: tuple[Any, ...]) -> np.ndarray | None:
-    """The batches' parts as one array; None where no batch has one."""
-    if all(part is None for part in column):
-        return None
-    if any(part is None for part in column):
-        raise InputError("loader must yield batches of one form: all with y and task, or none")
-    try:
-        return np.concatenate([np.atleast_1d(part) for part in column])
-    except ValueError as error:
-        shapes = sorted({part.shape[1:] for part in column})
-        raise InputError(f"all batches must give rows of one width; got {shapes}") from error
 
 
 def _with_tasks(outputs: Outputs, tasks: Any) -> Outputs:

@@ -56,7 +56,11 @@ def run(
     logits, own = _split(output)
     if layer is None or (guessed and own is not None):
         return logits, _flat(own)
-    return logits, _flat(_only(caught, model, layer))
+    if len(caught) != 1:
+        name = next(name for name, module in model.named_modules() if module is layer)
+        rule = "the layer of the features must run once in a forward pass"
+        raise InputError(f"{rule}; {name!r} ran {len(caught)} times")
+    return logits, _flat(caught[0])
 
 
 def _split(output: Any) -> tuple[Tensor, Any]:
@@ -76,15 +80,6 @@ def _kind(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"{type(value).__name__} of {[type(item).__name__ for item in value]}"
     return type(value).__name__
-
-
-def _only(caught: list[Any], model: nn.Module, layer: nn.Module) -> Any:
-    if len(caught) != 1:
-        raise InputError(
-            f"the layer of the features must run once in a forward pass; {layer_name(model, layer)!r} ran "
-            f"{len(caught)} times"
-        )
-    return caught[0]
 
 
 def _flat(features: Any) -> Tensor | None:
@@ -133,11 +128,6 @@ def linear_heads(model: nn.Module, n_outputs: int | None = None) -> dict[str, nn
     """The linear layers by name, all or those with this many outputs."""
     linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     return {n: module for n, module in linear.items() if n_outputs in (None, module.out_features)}
-
-
-def layer_name(model: nn.Module, layer: nn.Module) -> str:
-    """The dotted name of a layer; the model itself has none."""
-    return next(str(name) for name, module in model.named_modules() if module is layer)
 
 
 def _listed(what: str, modules: Mapping[str, nn.Module]) -> str:

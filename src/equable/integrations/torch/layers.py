@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from equable.calibrators import DATS, Calibrator, ParametrizedTemperatureScaling
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
-from equable.calibrators.parametrized import LOGIT_LIMIT
-from equable.calibrators.prototypes import LEAST_NEEDED, ROUNDING, unit_rows
+from equable.calibrators.parametrized import LOGIT_LIMIT, forward, layers_of
+from equable.calibrators.prototypes import nearest_of, pairwise_distances, retained_classes
 from equable.errors import InputError
 
 
@@ -91,40 +91,27 @@ class Parametrized(Layer):
     """PTS: a small network reads the largest logits."""
 
     def __init__(self, calibrator: ParametrizedTemperatureScaling) -> None:
-        layers = calibrator.network_layers()
-        arrays = {f"weights_{i}": weights for i, (weights, _) in enumerate(layers)}
-        arrays |= {f"bias_{i}": bias for i, (_, bias) in enumerate(layers)}
-        super().__init__(calibrator, **arrays, least=MIN_TEMPERATURE, largest=MAX_TEMPERATURE)
-        self.depth = len(layers)
-        self.n_inputs = calibrator.n_inputs_
+        super().__init__(calibrator, least=MIN_TEMPERATURE, largest=MAX_TEMPERATURE)
+        self.widths = [calibrator.n_inputs_, *calibrator.hidden, 1]
 
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """|MLP(largest logits, descending)|, clipped."""
-        values = logits.topk(self.n_inputs, dim=1).values.clamp(-LOGIT_LIMIT, LOGIT_LIMIT)
-        for i in range(self.depth):
-            values = values @ getattr(self, f"weights_{i}") + getattr(self, f"bias_{i}")
-            values = values if i == self.depth - 1 else torch.relu(values)
-        return values[:, 0].abs().clamp(self.least, self.largest) + nan_if_not_finite(logits, dim=1)
+        inputs = logits.topk(self.widths[0], dim=1).values.clamp(-LOGIT_LIMIT, LOGIT_LIMIT)
+        output = forward(layers_of(self.parameters_, self.widths), inputs, torch)[-1][:, 0]
+        found: Tensor = output.abs().clamp(self.least, self.largest) + nan_if_not_finite(logits, dim=1)
+        return found
 
 
 class DistanceAware(Layer):
     """DATS: nearest prototypes, retained classes, the mean of their temperatures."""
 
     def __init__(self, calibrator: DATS) -> None:
-        points = [calibrator.prototypes_, calibrator.current_prototypes_]
-        if calibrator.metric == "cosine":
-            points = [unit_rows(rows) for rows in points]
         low, high = calibrator.distance_range_
         super().__init__(
             calibrator,
-            points=points[0],
-            current_points=points[1],
             low=low,
             width=high - low if high > low else math.inf,
             coverage=float(calibrator.coverage),
-            coverage_slack=1e-9,
-            least_needed=LEAST_NEEDED,
-            rounding=ROUNDING,
         )
         self.metric = calibrator.metric
         self.aggregate = calibrator.aggregate
@@ -133,48 +120,22 @@ class DistanceAware(Layer):
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """Eqs. 4–8 for one batch."""
         assert features is not None
-        if features.shape[1] != self.points.shape[1]:
-            raise InputError(
-                f"features must have the {self.points.shape[1]} columns seen at fit; got {features.shape[1]}"
-            )
-        nearest = self._nearest(features)
+        n_features = self.prototypes_.shape[1]
+        if features.shape[1] != n_features:
+            rule = f"features must have the {n_features} columns seen at fit"
+            raise InputError(f"{rule}; got {features.shape[1]}")
+        nearest = nearest_of(features, self.prototypes_, self.metric, torch)
         zeros = torch.zeros_like(self.class_distances_)
         counts = zeros.scatter_add(0, nearest, torch.ones_like(features[:, 0]))
         distances = self.class_distances_
         if self.distance == "sample":
-            raw = self._to(features, self.current_points).amin(dim=1)
+            raw = pairwise_distances(features, self.current_prototypes_, self.metric, torch).amin(dim=1)
             rows = ((raw - self.low) / self.width).clamp(0.0, 1.0)
             distances = zeros.scatter_add(0, nearest, rows) / counts.clamp(min=1.0)
-        batch = self._batch_temperature(self._retained(counts), distances) + nan_if_not_finite(features)
+        batch = self._batch_temperature(
+            retained_classes(counts[None], self.coverage, torch)[0].to(counts.dtype), distances
+        ) + nan_if_not_finite(features)
         return batch.expand(logits.shape[0]).clone()
-
-    def _to(self, features: Tensor, points: Tensor) -> Tensor:
-        """Distances of rows to points, (n, len(points))."""
-        if self.metric == "euclidean":
-            squares = (features**2).sum(dim=1)[:, None] - 2 * features @ points.T + (points**2).sum(dim=1)
-            return squares.clamp(min=0.0).sqrt()
-        norms = (features**2).sum(dim=1, keepdim=True).sqrt()
-        unit = features / torch.where(norms > 0, norms, 1.0)
-        return (1.0 - unit @ points.T).clamp(0.0, 2.0)
-
-    def _nearest(self, features: Tensor) -> Tensor:
-        """The nearest prototype of each row, the first of those within rounding, (n,)."""
-        distances = self._to(features, self.points)
-        slack = self.rounding
-        if self.metric == "euclidean":
-            distances = distances**2
-            lengths = (features**2).sum(dim=1, keepdim=True) + (self.points**2).sum(dim=1).max()
-            slack = slack * lengths
-        near = distances <= distances.amin(dim=1, keepdim=True) + slack
-        return near.to(torch.float64).argmax(dim=1)
-
-    def _retained(self, counts: Tensor) -> Tensor:
-        """`equable.calibrators.prototypes.retained_classes` of one batch, as 0 and 1, (K,)."""
-        order = counts.argsort(descending=True, stable=True)
-        ranked = counts[order]
-        needed = (self.coverage * counts.sum() - self.coverage_slack).clamp(min=self.least_needed)
-        kept = ranked.cumsum(0) - ranked < needed
-        return torch.zeros_like(counts).scatter(0, order, kept.to(counts.dtype))
 
     def _batch_temperature(self, kept: Tensor, distances: Tensor) -> Tensor:
         share = kept / kept.sum()

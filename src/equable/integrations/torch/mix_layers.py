@@ -12,7 +12,7 @@ from torch import Tensor
 
 from equable.calibrators import ARC, BiasCorrection, TaskMix
 from equable.calibrators.arc import TASK_PULL
-from equable.calibrators.arc_loss_curves import level_grid
+from equable.calibrators.arc_loss_curves import best_levels, level_grid
 from equable.calibrators.bias_correction import LOWEST
 from equable.calibrators.class_mix import (
     MAX_ITER,
@@ -63,13 +63,11 @@ class Adaptive(Layer):
     """ARC: EM for the batch's mix, then the minimum of its loss curve."""
 
     def __init__(self, calibrator: ARC) -> None:
-        grid = level_grid()
         super().__init__(
             calibrator,
             strength=float(calibrator.prior_strength),
             tolerance=TOLERANCE,
-            grid=grid,
-            width=grid[1] - grid[0],
+            grid=level_grid(),
             log_bounds=LOG_BOUNDS,
         )
 
@@ -79,8 +77,10 @@ class Adaptive(Layer):
         mix = self._mix(posterior / self.prior_)
         if not torch.compiler.is_compiling():
             warn_if_few(effective_rows(mix.detach().cpu().numpy()[None], self.class_rows_.cpu().numpy()))
-        weights = mix / self.class_weights_
-        level = self._best_level(weights @ self.curves_, weights @ self.curve_derivatives_)
+        weights = (mix / self.class_weights_)[None]
+        level: Tensor = best_levels(
+            weights @ self.curves_, weights @ self.curve_derivatives_, self.grid, torch
+        )
         temperature = level.clamp(*self.log_bounds).exp() + nan_if_not_finite(mix)
         return temperature.expand(logits.shape[0]).clone()
 
@@ -103,22 +103,6 @@ class Adaptive(Layer):
             return (sums + strength * centre) / (ratios.shape[0] + strength)
 
         return fixed_point(step, centre, MAX_ITER, self.tolerance)
-
-    def _best_level(self, values: Tensor, derivatives: Tensor) -> Tensor:
-        """`equable.calibrators.arc_loss_curves.best_levels` of one curve (G,), as (1,)."""
-        best = values.argmin().reshape(1)
-        left = torch.where(derivatives[best] > 0, best - 1, best).clamp(0, len(values) - 2)
-        right = left + 1
-        f0 = values[left]
-        f1 = values[right]
-        d0 = derivatives[left] * self.width
-        d1 = derivatives[right] * self.width
-        a = 3 * (2 * (f0 - f1) + d0 + d1)
-        b = 2 * (3 * (f1 - f0) - 2 * d0 - d1)
-        rising = b + (b**2 - 4 * a * d0).clamp(min=0.0).sqrt()
-        end = (f0 > f1).to(values.dtype)
-        t = torch.where(rising > 0, -2 * d0 / torch.where(rising > 0, rising, 1.0), end)
-        return self.grid[left] + self.width * t.clamp(0.0, 1.0)
 
 
 # BiasCorrection and TaskMix ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from equable.arrays import SUSPICIOUS_ROWS, as_array, refuse_probabilities
+from equable.arrays import SUSPICIOUS_ROWS, refuse_probabilities
 from equable.calibrators import (
     ARC,
     DATS,
@@ -26,6 +26,7 @@ from equable.errors import InputError, UnsupportedError
 from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
 from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
 from equable.integrations.torch.mix_layers import Adaptive, BiasCorrected, MixedTasks
+from equable.outputs import Outputs
 
 #: class of a calibrator → its layer
 LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
@@ -40,6 +41,18 @@ LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
 }
 
 
+def layer_of(calibrator: Calibrator) -> Layer:
+    """The torch layer of a fitted calibrator."""
+    if not isinstance(calibrator, Stream):
+        require_fitted(calibrator)
+    if type(calibrator) not in LAYERS:
+        raise UnsupportedError(
+            f"{type(calibrator).__name__} cannot run in torch or ONNX; these can: "
+            f"{sorted(kind.__name__ for kind in LAYERS)}"
+        )
+    return LAYERS[type(calibrator)](calibrator)
+
+
 class Calibrated(NamedTuple):
     """Probabilities (n, K) and the temperature that divided each row's logits, (n,), both float64."""
 
@@ -50,18 +63,18 @@ class Calibrated(NamedTuple):
 class CalibratedModel(nn.Module):
     """A model followed by a calibrator: calibrated probabilities (n, K), float64.
 
-    Each call is one batch. The model runs in eval mode and is never changed; no state is kept between calls
-    except the window of a `Stream`. The calibrators of equable run as torch operators on the logits' device,
-    agree with numpy to 1e-9, TaskMix to 1e-6 (ARC and TaskMix in batches of up to 65,536 rows; numpy uses a
-    part of larger ones) and can be traced by ``torch.export``; a `Stream` and user-defined calibrators run in
-    numpy on the CPU and cannot. Learnt numbers are copied: after another ``fit``, wrap again.
+    Each call is one batch. The model runs in eval mode and is never changed; no state is kept between calls.
+    The calibrator runs as torch operators on the logits' device, agrees with numpy to 1e-9, TaskMix to 1e-6
+    (ARC and TaskMix in batches of up to 65,536 rows; numpy uses a part of larger ones) and can be traced by
+    ``torch.export``. Learnt numbers are copied: after another ``fit``, wrap again.
 
     Parameters
     ----------
     model
         Returns logits (n, K), a pair (logits, features), or a mapping with "logits".
     calibrator
-        Fitted, or a `Stream`.
+        Fitted, of one of the classes in `LAYERS`. For a `Stream` or a user-defined calibrator, `collect` the
+        outputs and call it in numpy.
     features
         The penultimate layer as in `collect`; needed only where the calibrator needs features.
 
@@ -83,20 +96,13 @@ class CalibratedModel(nn.Module):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        calibrator: Calibrator | Stream,
-        features: nn.Module | str | None = None,
+        self, model: nn.Module, calibrator: Calibrator, features: nn.Module | str | None = None
     ) -> None:
         super().__init__()
-        inner = calibrator.calibrator if isinstance(calibrator, Stream) else calibrator
-        require_fitted(inner)
+        self.layer = layer_of(calibrator)
         self.model = model
         self.calibrator = calibrator
-        self.n_classes = int(inner.n_classes_)
-        self.needs_features = inner.needs_features
-        make = LAYERS.get(type(calibrator)) if isinstance(calibrator, Calibrator) else None
-        self.layer: Layer | None = None if make is None else make(calibrator)
+        self.n_classes = int(calibrator.n_classes_)
         self.training = model.training
         self._guessed = features is None
         heads = list(linear_heads(model, self.n_classes).values())
@@ -108,8 +114,6 @@ class CalibratedModel(nn.Module):
         """Calibrated probabilities of this batch, with the temperatures if asked for."""
         logits, features = self._run(inputs, named)
         self._check(logits, features)
-        if self.layer is None:
-            return self._through_numpy(logits, features, return_temperature)
         wide = None if features is None else features.to(torch.float64)
         scores = logits.to(torch.float64)
         if torch.compiler.is_compiling():  # a traced graph has no checks: infinities become NaN
@@ -124,7 +128,7 @@ class CalibratedModel(nn.Module):
         return Calibrated(probabilities, temperature)
 
     def _run(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-        if not self.needs_features:
+        if not self.calibrator.needs_features:
             return run(self.model, None, inputs, named)[0], None
         logits, features = run(self.model, self._feature_layer[0], inputs, named, guessed=self._guessed)
         if features is None:
@@ -138,31 +142,5 @@ class CalibratedModel(nn.Module):
                 f"logits must have shape (n, {self.n_classes}), with the columns seen at fit; "
                 f"got {tuple(logits.shape)}. Fit again when the classifier has learnt new classes"
             )
-        if torch.compiler.is_compiling():
-            return
-        if len(logits) == 0:
-            raise InputError(f"logits must have at least one row; got shape {tuple(logits.shape)}")
-        if not logits.isfinite().all() or (features is not None and not features.isfinite().all()):
-            raise InputError("logits and features must be finite; the model gave NaN or an infinity")
-        if (logits >= 0).all():
-            refuse_probabilities(as_array(logits, "logits"), SUSPICIOUS_ROWS)
-
-    def _through_numpy(
-        self, logits: Tensor, features: Tensor | None, return_temperature: bool
-    ) -> Tensor | Calibrated:
-        name = type(self.calibrator).__name__
-        if torch.compiler.is_compiling():
-            raise UnsupportedError(
-                f"{name} cannot be exported: it runs in numpy. Export a model with one of "
-                f"{sorted(kind.__name__ for kind in LAYERS)}"
-            )
-        if isinstance(self.calibrator, Stream):
-            if return_temperature:
-                raise UnsupportedError("a Stream returns probabilities alone; ask for no temperature")
-            return torch.from_numpy(self.calibrator.update(logits, features)).to(logits.device)
-        probabilities = self.calibrator.predict_proba(logits, features=features)
-        result = torch.from_numpy(probabilities).to(logits.device)
-        if not return_temperature:
-            return result
-        temperature = self.calibrator.temperature(logits, features=features)
-        return Calibrated(result, torch.from_numpy(temperature).to(logits.device))
+        if not torch.compiler.is_compiling():
+            refuse_probabilities(Outputs(logits, features=features).logits, SUSPICIOUS_ROWS)
