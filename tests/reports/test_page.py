@@ -166,7 +166,7 @@ def test_several_runs_are_compared(folder, tmp_path):
     assert "Other: DATS lowers average ECE" in text
     assert len(reader.ids) == len(set(reader.ids))
     assert (tmp_path / "both/tables/comparison.csv").exists()
-    assert (tmp_path / "both/figures/worst_change.png").exists()
+    assert (tmp_path / "both/figures/worst_change.svg").exists()
 
 
 def test_refusals(folder, tmp_path):

@@ -116,7 +116,7 @@ def monitor_page(log: MonitorLog) -> str:
     sections = []
     for plot in monitor_plots(log):
         notes = [BIASED] if plot.name == "alarm" else ()
-        sections.append(PageSection(plot.name, TITLES[plot.name], notes, figures=[draw(plot, png=False)]))
+        sections.append(PageSection(plot.name, TITLES[plot.name], notes, figures=[draw(plot)]))
     page = Page(log.name, "equable monitor", _lead(log), _notes(log), _tiles(log.lines[-1]), sections)
     return render_page(page)
 

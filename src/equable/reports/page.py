@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def file_page(results: Results) -> str:
     """The page of the results of one file of outputs."""
-    drawn = [figures.draw(plot, png=False) for plot in figures.build_plots(results)]
+    drawn = [figures.draw(plot) for plot in figures.build_plots(results)]
     return render_page(run_page(results, build_tables(results), drawn))
 
 

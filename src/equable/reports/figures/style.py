@@ -39,7 +39,6 @@ DARK = {
 }
 
 WIDTH = 4.8  # inches: at a phone's width letters keep their size
-PNG_DPI = 200
 LINE_WIDTH, MARKER_SIZE = 1.6, 5.0  # points
 
 
@@ -188,17 +187,10 @@ def bar_rows(axes: Axes, names: Sequence[str], texts: Sequence[str], tips: Seque
     axes.margins(x=0.14)
 
 
-def to_png(figure: Figure) -> bytes:
-    """The figure on a white background."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=PNG_DPI, metadata={"Software": None})
-    return stream.getvalue()
-
-
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
 
-def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> bytes:
+def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> str:
     """The figure for light and dark, with its alt text; `name` makes its ids unique on a page."""
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
@@ -220,7 +212,7 @@ def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> bytes:
     ElementTree.register_namespace("", SVG)
     ElementTree.register_namespace("xlink", XLINK)
     text: bytes = ElementTree.tostring(root, encoding="utf-8")
-    return text
+    return text.decode()
 
 
 def _dark_css() -> str:
