@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, GRID, INK, PAPER, VERMILION, new_figure
 from equable.reports.results import Spread
-from equable.reports.tables.arrivals import STANDARD, short_name
+from equable.reports.sentences import arrival_name
+from equable.reports.tables.arrivals import STANDARD
 from equable.reports.tables.main import AT_BOUND, METRICS, bound_note
 from equable.reports.tables.table import Cell, Row, Section, cell, mark_best, number
 from published.blocks import grid, lines
@@ -154,7 +155,7 @@ def arrivals_grid(runs: Sequence[Published]) -> str:
                 ]
                 cells.append(" / ".join("–" if v is None else number(100 * v.mean, 1) for v in values))
             body.append([name_of(run), run.results.label(method), *cells])
-    return grid(["", "accuracy / average ECE (%)", *(short_name(arrival) for arrival in STANDARD)], body)
+    return grid(["", "accuracy / average ECE (%)", *(arrival_name(arrival) for arrival in STANDARD)], body)
 
 
 def readme_block(runs: Sequence[Published]) -> str:

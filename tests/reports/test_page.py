@@ -98,7 +98,7 @@ def test_only_the_page_s_own_script_may_run(folder):
 
 def test_page_says_the_summary_settings_and_commands(folder):
     text = " ".join(read(folder / "report.html").words)
-    assert "DATS lowers average ECE from 22.2 to 6.8 % and harms no task." in text
+    assert "DATS lowers average ECE from 22.2 to 6.8 % and harms no task (worst change −2.0 points)." in text
     assert "8.80" in text  # the paper's
     assert "equable report run" in text
     assert "a CPU" in text

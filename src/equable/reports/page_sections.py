@@ -12,13 +12,10 @@ from equable.benchmark.settings import flatten
 from equable.reports.figures import DrawnFigure
 from equable.reports.results import Results, mean_of, percent, points
 from equable.reports.sentences import (
-    ASSUMPTION,
     RECOMMENDED,
     TOLERATED,
     accepted_sentence,
-    arrival_sentences,
     lead_method,
-    referral_sentences,
     run_names,
     shuffled,
     summarise,
@@ -75,10 +72,8 @@ def runs_page(runs: Sequence[Results], figures: Sequence[DrawnFigure]) -> Page:
     for index, (run, name) in enumerate(zip(runs, names, strict=True)):
         table = replace(main_table(run), name=f"main-{index}")
         sections.append(PageSection(f"run-{index}", name, summarise(run), [table]))
-    assumed = [ASSUMPTION] if any(lead_method(run) == RECOMMENDED for run in runs) else []
     title = f"{len(runs)} runs compared"
-    sentences = [*leads[1:], *assumed]
-    return Page(title, "equable report", leads[0], sentences, (), [*sections, *_receipts(runs)])
+    return Page(title, "equable report", leads[0], leads[1:], (), [*sections, *_receipts(runs)])
 
 
 def _kicker(run: Results) -> str:
@@ -149,7 +144,6 @@ def _sections(
     ablations = [name for name in tables if name.startswith("ablation_")]
     temperatures = ["learned_temperature", "ideal_temperature"]
     by_task = (["tasks"], temperatures, []) if run.file else ([], temperatures, ["tasks"])
-    referral = [REFERRAL, *(referral_sentences(run) or [accepted_sentence(run)])]
     layout: list[tuple[str, str, list[str], list[str], list[str], list[str]]] = [
         # key, title, texts, tables, figures, folded tables
         ("result", "Result", [], ["main"], ["worst_change", "confidence"], []),
@@ -157,8 +151,15 @@ def _sections(
         ("paper", "Beside the paper", [], ["paper"], [], []),
         ("tasks", "Task by task", [], *by_task),
         ("reliability", "Reliability", [], [], reliability, []),
-        ("arrival", "How rows arrive", [ARRIVAL, *arrival_sentences(run)], ["arrivals"], ["arrivals"], []),
-        ("referral", "Referral", referral, ["answered"], ["referral"], ["referral"]),
+        ("arrival", "How rows arrive", [ARRIVAL], ["arrivals"], ["arrivals"], []),
+        (
+            "referral",
+            "Referral",
+            [REFERRAL, accepted_sentence(run)],
+            ["answered"],
+            ["referral"],
+            ["referral"],
+        ),
         ("sets", "Prediction sets", [SETS], ["sets"], [], []),
         ("estimates", "Estimates of a batch", [ESTIMATES], ["batch_estimates"], [], []),
         ("unknown", "Unknown classes", [UNKNOWN], ["unknown"], [], []),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from equable.errors import MissingExtraError
+from equable.reports.templates import ASSETS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,40 +107,6 @@ def look(method: str) -> Look:
     return LOOKS.get(method, OTHER_LOOK)
 
 
-RC: Any = {
-    "svg.hashsalt": "equable",
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9.5,
-    "text.parse_math": False,  # titles come from users: a dollar sign is a dollar sign
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "axes.axisbelow": True,
-    "figure.facecolor": PAPER,
-    "figure.constrained_layout.use": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "hatch.linewidth": 0.8,
-    "hatch.color": PAPER,
-    "lines.linewidth": LINE_WIDTH,
-    "lines.markersize": MARKER_SIZE,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-}
-
-
 @contextmanager
 def drawing() -> Iterator[None]:
     """Draw with our settings alone, whatever the user's matplotlibrc says."""
@@ -147,9 +114,7 @@ def drawing() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise MissingExtraError("figures need matplotlib: pip install 'equable[report]'") from error
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(RC)
+    with matplotlib.rc_context(fname=ASSETS / "figures.mplstyle"):
         yield
 
 

@@ -251,12 +251,6 @@ class Results:
         """Share of a task's rows acceptable at the tolerated error; index `n_tasks` is all rows."""
         return spread([score.accepted[index] for score in self.at(method)])
 
-    def accepted_gain(self, method: str, index: int) -> Spread | None:
-        """Share of rows accepted − share accepted with RC, paired by seed."""
-        with_rc = {score.seed: score.accepted[index] for score in self.at("rc")}
-        found = [score for score in self.at(method) if score.seed in with_rc]
-        return spread([score.accepted[index] - with_rc[score.seed] for score in found])
-
     def estimated(self, method: str, task: int, name: str) -> Spread | None:
         """A value of the calibrator's explanation of one task's test set."""
         batches = [batch for score in self.at(method) for batch in score.facts.get("batches", [])]
