@@ -188,12 +188,12 @@ def test_labels_tell_files_apart():
     assert labels_of(files[:1], [arc]) == ["ARC"]
     assert labels_of(files[1:], [ts, arc]) == ["TS", "ARC"]
     assert labels_of(files[1:], [ts, ts]) == ["TS (cal)", "TS (other)"]
-    assert labels_of(files[:2], [ts, ts]) == ["TS (a/cal.x)", "TS (b/cal.x)"]
+    assert labels_of(files[:2], [ts, ts]) == ["TS (a/cal)", "TS (b/cal)"]
     deep = [Path("/data/here") / file for file in files[:2]]
-    assert labels_of(deep, [ts, ts]) == ["TS (a/cal.x)", "TS (b/cal.x)"]
+    assert labels_of(deep, [ts, ts]) == ["TS (a/cal)", "TS (b/cal)"]
     assert labels_of([Path("rc.safetensors")], [ts]) == ["TS (rc)"]
     assert labels_of(files[:1], [plain]) == ["Uncalibrated (cal)"]
-    with pytest.raises(InputError, match=r"each calibrator must be given once; got TS \(a/cal.x\) twice"):
+    with pytest.raises(InputError, match=r"each calibrator must be given once; got TS \(a/cal\) twice"):
         labels_of([files[0]] * 2, [ts, ts])
 
 

@@ -103,6 +103,7 @@ ACCURACY = (
 )
 MIX = "Estimated shares of the tasks in the window."
 E_VALUE = "Evidence against calibrated confidences. The dotted line is the alarm, 100."
+LAST_VALUES = "The last values stand at the top of the page."
 TITLES = {"accuracy": "Accuracy", "mix": "Mix of tasks", "alarm": "Alarm"}
 AS_OF = "State as of the last update: labels that came later are not in the log."
 BIASED = (
@@ -117,25 +118,25 @@ def monitor_page(log: MonitorLog) -> str:
     for plot in monitor_plots(log):
         notes = [BIASED] if plot.name == "alarm" else ()
         sections.append(PageSection(plot.name, TITLES[plot.name], notes, figures=[draw(plot)]))
-    page = Page(log.name, "equable monitor", _lead(log), _notes(log), _tiles(log.lines[-1]), sections)
+    counts = (
+        f"Updates: {len(log.lines):,}. Damaged lines, left out: {log.damaged:,}. "
+        f"Lines replaced after a restart: {log.replaced:,}."
+    )
+    page = Page(log.name, "equable monitor", _lead(log), [counts, AS_OF], _tiles(log.lines[-1]), sections)
     return render_page(page)
 
 
 def monitor_plots(log: MonitorLog) -> list[Plot]:
     """Accuracy and ECE, the mix of tasks where there is one, the e-value."""
     last = log.lines[-1]
-    accuracies = (
-        f"Accuracy over rows. At the end {_percent(last.expected_accuracy)} is expected, "
-        f"{_percent(last.promised_accuracy)} promised and {_percent(last.accuracy)} observed."
-    )
-    shares = f"Shares of {len(last.mix or ())} tasks in the window over rows."
-    e_values = f"The e-value over rows; it ends at {last.e_value:.3g}."
     plots = [
-        Plot("accuracy", ACCURACY, accuracies, lambda: _draw_accuracy(log.drawn)),
-        Plot("mix", MIX, shares, lambda: _draw_mix(log.drawn)),
-        Plot("alarm", E_VALUE, e_values, lambda: _draw_e(log.drawn)),
+        Plot("accuracy", ACCURACY, f"Accuracy over rows. {LAST_VALUES}", lambda: _draw_accuracy(log.drawn)),
+        Plot("alarm", E_VALUE, f"The e-value over rows. {LAST_VALUES}", lambda: _draw_e(log.drawn)),
     ]
-    return [plot for plot in plots if plot.name != "mix" or last.mix is not None]
+    if last.mix is not None:
+        alt = f"Shares of {len(last.mix)} tasks in the window over rows."
+        plots.insert(1, Plot("mix", MIX, alt, lambda: _draw_mix(log.drawn)))
+    return plots
 
 
 def _tiles(last: MonitorStatus) -> list[tuple[str, str, str]]:
@@ -152,19 +153,8 @@ def _lead(log: MonitorLog) -> str:
     first = log.first_alarm
     if first is None:
         return "No alarm: the labels that came do not contradict the confidences."
-    return (
-        f"Alarm at row {first.rows:,}, after {first.labelled:,} labels: confidences are not calibrated"
-        f"{'' if log.lines[-1].alarm else '. At the end of the log the e-value is below the alarm again'}."
-    )
-
-
-def _notes(log: MonitorLog) -> list[str]:
-    notes = [f"{len(log.lines):,} updates.", AS_OF]
-    if log.damaged:
-        notes.append(f"{log.damaged:,} damaged line{'s' if log.damaged > 1 else ''} left out.")
-    if log.replaced:
-        notes.append(f"{log.replaced:,} updates were made again after a restart; the later ones count.")
-    return notes
+    where = f"Alarm at row {first.rows:,}, after {first.labelled:,} labels"
+    return f"{where}: confidences are not calibrated."
 
 
 def _percent(value: float | None) -> str:

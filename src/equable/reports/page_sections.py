@@ -59,7 +59,6 @@ def run_page(run: Results, tables: Sequence[Table], figures: Sequence[DrawnFigur
     if run.file is None:
         return Page(run.title, _kicker(run), lead, others, _tiles(run), [*kept, *_receipts([run])])
     kept.append(PageSection("files", "Files", facts=run.file.facts))
-    kept.append(PageSection("recompute", "Recompute", code=run.file.command))
     others += [run.file.about, HELD_OUT]
     return Page(run.title, "equable evaluate", lead, others, _tiles(run), kept)
 
@@ -191,23 +190,13 @@ def _receipts(runs: Sequence[Results]) -> list[PageSection]:
 
 
 def _settings(run: Results) -> list[tuple[str, str]]:
-    flat = flatten({**run.config, "methods": _own_methods(run)})
-    if flat.get("data.source"):  # no paths of a machine
-        flat["data.source"] = Path(str(flat["data.source"])).name
+    flat = flatten(run.config)
     flat.pop("data.data_dir", None)
+    for key, value in flat.items():
+        if key == "data.source" or key.endswith(".calibrator"):  # no paths of a machine
+            flat[key] = Path(str(value)).name
     shown = {k: ", ".join(map(str, v)) if isinstance(v, list) else str(v) for k, v in flat.items()}
     return [(key, text) for key, text in shown.items() if text]
-
-
-def _own_methods(run: Results) -> dict[str, str]:
-    """Class, file name and digest of the user's own methods."""
-    found = {}
-    for name in run.own:
-        table = run.config["methods"][name]
-        code = f"{Path(str(table.get('calibrator'))).name} on {table.get('rows', 'calibration_buffer')}"
-        settings = "".join(f", {key} = {value}" for key, value in dict(table.get("settings", {})).items())
-        found[name] = f"{code}{settings}, SHA-256 {str(table.get('sha256'))[:16]}…"
-    return found
 
 
 def _provenance(run: Results) -> list[tuple[str, str]]:

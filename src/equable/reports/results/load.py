@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ def load_results(folder: Path) -> Results:
     _require_one_setting(folder, scores)
     last = max(task for _, task, _ in scores)
     outputs = {score.outputs for (_, task, _), score in scores.items() if task == last}
+    arrivals = list(_arrivals(folder / "arrivals", outputs))
     config = _read_toml(folder / "config.toml")
     environment = folder / "environment.json"
     return Results(
@@ -45,8 +46,8 @@ def load_results(folder: Path) -> Results:
         scores=scores,
         noise=noise,
         ablations=_ablations(folder / "ablations", outputs),
-        arrivals=_arrivals(folder / "arrivals", outputs, "records"),
-        decisions=_arrivals(folder / "arrivals", outputs, "decisions"),
+        arrivals=tuple(record for stored in arrivals for record in stored["records"]),
+        decisions=tuple(record for stored in arrivals for record in stored.get("decisions", [])),
         unknown=unknown_records(folder, sorted({seed for seed, task, _ in scores if task == last})),
         known=METHODS | _own_methods(config),
     )
@@ -95,13 +96,11 @@ def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
     return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
 
 
-def _arrivals(folder: Path, outputs: set[str], key: str) -> tuple[Record, ...]:
-    """The records or decisions that were measured on these outputs; others are outdated."""
-    found: list[Record] = []
+def _arrivals(folder: Path, outputs: set[str]) -> Iterator[Record]:
+    """What was measured on these outputs; the rest is outdated."""
     for path in sorted(folder.glob("seed-*.json")):
         value = read_sealed(path)
         if not isinstance(value, dict) or not {"outputs", "records"} <= set(value):
             raise FileFormatError(f"{path} must hold arrivals; it holds other keys. Delete it")
-        current = value.get("schema") == SCHEMA and value["outputs"] in outputs
-        found += value.get(key, []) if current else []
-    return tuple(found)
+        if value.get("schema") == SCHEMA and value["outputs"] in outputs:
+            yield value

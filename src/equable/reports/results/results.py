@@ -34,11 +34,10 @@ Arrival = tuple[str, int]  # how rows arrive, and the size of a batch
 
 
 class FileSource(NamedTuple):
-    """What a page says about a file of outputs: its rows and batches, its digests, the command."""
+    """What a page says about a file of outputs: its rows and batches, its digests."""
 
     about: str
     facts: tuple[tuple[str, str], ...]
-    command: str
 
 
 @dataclass(frozen=True, eq=False)
