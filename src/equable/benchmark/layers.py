@@ -32,9 +32,9 @@ class Layer:
     methods: Mapping[str, MethodSettings] = field(default_factory=dict)
 
 
-def read_preset(name: str) -> str:
-    """The text of a preset of the package."""
-    return (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+def read_preset(name: str) -> dict[str, Any]:
+    """The tables of a preset of the package."""
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def parse_toml(text: str, origin: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def parse_value(text: str, origin: str) -> Any:
 
 def default_layer() -> Layer:
     """Every setting with its default: those of ``default.toml`` and of `TrainingSettings`."""
-    tables = parse_toml(read_preset("default"), "default.toml")
+    tables = read_preset("default")
     tables["training"] = TrainingSettings().model_dump()
     return Layer(
         "default.toml", flatten({name: tables[name] for name in Config.model_fields if name in tables})
@@ -73,7 +73,7 @@ def base_layer(what: str, place: str = "") -> Layer:
     """The settings of a preset or a file; `place` is where its name stands, for error messages."""
     prefix = f"{place}: " if place else ""
     if what in PRESETS:
-        return Layer(f"{prefix}preset {what}", flatten(parse_toml(read_preset(what), f"preset {what}")))
+        return Layer(f"{prefix}preset {what}", flatten(read_preset(what)))
     if Path(what).suffix != ".toml":
         rule = f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file"
         raise ConfigError(f"{prefix}{rule}; got {what!r}{suggestion(what, PRESETS)}")

@@ -239,15 +239,12 @@ def _source(
     scores: Sequence[Score], ids: tuple[int, ...], facts: Mapping[str, Any], grouping: Grouping
 ) -> FileSource:
     """The rows and batches in a sentence, and the digests of all files."""
-    parts = [
-        f"{facts['rows']:,} rows",
-        f"{facts['classes']} classes",
-        *([f"{len(ids)} tasks"] if ids else []),
-    ]
+    tasks = f", {len(ids)} tasks" if ids else ""
+    rows = f"{facts['rows']:,} rows, {facts['classes']} classes{tasks}"
     shown = [("outputs", facts["outputs"]), ("outputs, SHA-256", facts["sha256"])]
     for found in (score.facts for score in scores):
-        settings = ", ".join(f"{key} = {value}" for key, value in found["settings"].items())
-        shown.append((found["file"], f"{found['calibrator']}{f': {settings}' if settings else ''}"))
+        settings = "".join(f", {key} = {value}" for key, value in found["settings"].items())
+        shown.append((found["file"], f"{found['calibrator']}{settings}"))
         shown.append((f"{found['file']}, SHA-256", found["sha256"]))
     shown += [
         ("batches", str(grouping)),
@@ -255,7 +252,7 @@ def _source(
         ("bootstrap replicates", f"{facts['bootstrap']:,}"),
         ("equable", equable.__version__),
     ]
-    return FileSource(f"{facts['outputs']}: {', '.join(parts)}. {grouping}.", tuple(shown))
+    return FileSource(f"{facts['outputs']}: {rows}. {grouping}.", tuple(shown))
 
 
 def _decision_record(results: Results, record: Mapping[str, Any]) -> dict[str, Any]:

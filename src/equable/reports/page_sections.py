@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from equable.benchmark.settings import flatten
@@ -21,7 +21,6 @@ from equable.reports.sentences import (
     summarise,
 )
 from equable.reports.tables.comparison import comparison_table
-from equable.reports.tables.main import main_table
 from equable.reports.tables.table import Table
 from equable.training.settings import LEARNERS
 
@@ -68,9 +67,10 @@ def runs_page(runs: Sequence[Results], figures: Sequence[DrawnFigure]) -> Page:
     names = run_names(runs)
     leads = [f"{name}: {summarise(run)[0]}" for name, run in zip(names, runs, strict=True)]
     sections = [PageSection("result", "All runs", (), [comparison_table(runs)], figures)]
-    for index, (run, name) in enumerate(zip(runs, names, strict=True)):
-        table = replace(main_table(run), name=f"main-{index}")
-        sections.append(PageSection(f"run-{index}", name, summarise(run), [table]))
+    sections += [
+        PageSection(f"run-{index}", name, summarise(run))
+        for index, (run, name) in enumerate(zip(runs, names, strict=True))
+    ]
     title = f"{len(runs)} runs compared"
     return Page(title, "equable report", leads[0], leads[1:], (), [*sections, *_receipts(runs)])
 

@@ -41,8 +41,8 @@ def featured(results: Results) -> list[str]:
 def summarise(results: Results) -> list[str]:
     """Sentences for people: what the lead method does and assumes, the others, the limits of the numbers.
 
-    Numbers are in percent and points. "Harm" is a rise in a task's ECE beyond noise (`harmed_tasks`);
-    without a bootstrap the sentences state the direction only.
+    Numbers are in percent and points. "Harm" is a rise in a task's ECE beyond noise (`harmed_tasks`), which
+    takes a bootstrap.
     """
     lead = lead_method(results)
     keeping = [m for m in results.ranked if results.keeps_prediction(m)]
@@ -67,56 +67,22 @@ def shuffled(results: Results, measure: str) -> str:
 
 
 def _headline(results: Results, method: str) -> str:
+    """Accuracy and ECE before → after, the worst task, and the tasks harmed."""
     ece = "average ECE" if results.has_tasks else "ECE"
-    before, after = (percent(results.mean(m, "average_ece")) for m in ("uncalibrated", method))
+    parts = []
+    for name, label in (("accuracy", "accuracy"), ("average_ece", ece)):
+        values = dict.fromkeys(percent(results.mean(m, name)) for m in ("uncalibrated", method))
+        parts.append(f"{label} {' → '.join(values)} %")
     if method == "uncalibrated":
-        if len(results.ranked) > 1:
-            return f"No method lowers the {ece} of the uncalibrated network, {after} %."
-        return f"The {ece} of the uncalibrated network is {after} %."
-    lower = results.mean(method, "average_ece_change") < 0
-    interval = results.interval(method, "average_ece_change")
-    what = f"{results.label(method)} {_accuracy(results, method)}"
-    if interval is not None and average_verdict(results, method) == "within noise":
-        ends = " to ".join(map(points, interval))
-        what += f"does not change {ece} beyond noise ({before} → {after} %; change {ends} points)"
-    else:
-        what += f"{'lowers' if lower else 'raises'} {ece} from {before} to {after} %"
-    return f"{what} {_worst_task(results, method, lower)}." if results.has_tasks else f"{what}."
-
-
-def _accuracy(results: Results, method: str) -> str:
-    """What becomes of the accuracy, before the ECE; "" for a method that keeps the predicted class."""
-    if results.keeps_prediction(method):
-        return ""
-    before, after = (results.mean(method, name) for name in ("accuracy_before", "accuracy"))
-    if percent(before) == percent(after):
-        return f"leaves accuracy at {percent(after)} %, "
-    verb = "raises" if after > before else "lowers"
-    return f"{verb} accuracy from {percent(before)} to {percent(after)} %, "
-
-
-def _worst_task(results: Results, method: str, good: bool) -> str:
-    """What happens to the worst task, beginning with a conjunction."""
-    but = "but" if good else "and"
-    deltas = results.task_means(method, "delta_ece")
-    harmed = harmed_tasks(results, method)
-    if harmed:
-        most = max(harmed, key=lambda t: deltas[t])
-        which = f", {results.task_name(most).lower()} most" if len(harmed) > 1 else ""
-        return f"{but} harms {_tasks(results, harmed)}{which} ({points(deltas[most])} points)"
-    if results.interval(method, "max_delta_ece") is None:
-        rising = [t for t, delta in enumerate(deltas) if delta > 0]
-        return f"{but} raises it on {_tasks(results, rising)}" if rising else "and raises it on no task"
-    worst = points(results.mean(method, "max_delta_ece"))
-    noise = " beyond noise" if worst.startswith("+") else ""
-    return f"and harms no task{noise} (worst change {worst} points)"
-
-
-def _tasks(results: Results, tasks: Sequence[int]) -> str:
-    names = [results.task_name(task).removeprefix("Task ") for task in tasks]
-    if len(names) > 4:
-        return f"{len(names)} tasks"
-    return f"task{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        parts += ["no method lowers it"] if len(results.ranked) > 1 else []
+        return f"{results.label(method)}: {'; '.join(parts)}."
+    if average_verdict(results, method) == "within noise":
+        parts[-1] += ", within noise"
+    if results.has_tasks:
+        parts.append(f"worst change of a task {points(results.mean(method, 'max_delta_ece'))} points")
+        harmed = [results.task_name(t).removeprefix("Task ") for t in harmed_tasks(results, method)]
+        parts += [f"harmed beyond noise: task {', '.join(harmed)}"] if harmed else []
+    return f"{results.label(method)}: {'; '.join(parts)}."
 
 
 def _caveat(results: Results) -> str:

@@ -133,7 +133,6 @@ def _draw_referral(run: Results) -> Figure:
     figure.supxlabel("Referred to a person (%)", fontsize=9.5)
     figure.supylabel("Error among the rest (%)", fontsize=9.5)
     handles, labels = panels[0].get_legend_handles_labels()
-    room = max(1, 52 // (7 + max(map(len, labels))))
-    room = len(labels) if len(labels) < 5 and max(map(len, labels)) < 13 else room
-    figure.legend(handles, labels, loc="outside upper left", ncols=min(room, len(labels)), handlelength=2.2)
+    columns = 3 if max(map(len, labels)) < 13 else 1  # names of files are long
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=2.2)
     return figure

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from equable.benchmark.batching import SCHEMA
+from equable.benchmark.layers import parse_toml
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score
 from equable.benchmark.sealed_settings import changes
@@ -37,7 +37,9 @@ def load_results(folder: Path) -> Results:
     last = max(task for _, task, _ in scores)
     outputs = {score.outputs for (_, task, _), score in scores.items() if task == last}
     arrivals = list(_arrivals(folder / "arrivals", outputs))
-    config = _read_toml(folder / "config.toml")
+    settings = folder / "config.toml"
+    text = settings.read_text(encoding="utf-8", errors="replace") if settings.exists() else ""
+    config = parse_toml(text, str(settings))
     environment = folder / "environment.json"
     return Results(
         name=folder.resolve().name,
@@ -73,15 +75,6 @@ def _require_one_setting(folder: Path, scores: Scores) -> None:
                 f"{folder}/scores must be made with the same settings; {names[0]} and {names[1]} differ in "
                 f"{'; '.join(changed)}. Run: equable score {folder}"
             )
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} must be a TOML file; it is damaged: {error}") from error
 
 
 def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
