@@ -85,7 +85,7 @@ def test_arc_is_ranked_and_its_variants_are_not(folder):
 
 def test_arc_is_spoken_of_where_another_is_best(tmp_path):
     run = load_results(make_run(tmp_path, changes={"arc": (-0.21, -0.02)}))
-    assert [sentence.split()[0] for sentence in summarise(run)[:2]] == ["DATS", "ARC"]
+    assert [sentence.split(":")[0] for sentence in summarise(run)[:2]] == ["DATS", "ARC"]
 
 
 def test_page_says_it_all(folder, blank_figures):

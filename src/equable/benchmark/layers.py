@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,6 @@ from equable.training.settings import TrainingSettings
 
 FOLDER = files("equable.benchmark") / "presets"
 PRESETS = sorted(file.name.removesuffix(".toml") for file in FOLDER.iterdir() if file.name != "default.toml")
-#: TOML requires digits on both sides of a point.
-HALF_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -46,12 +43,10 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
 
 
 def parse_value(text: str, origin: str) -> Any:
-    """One TOML value; a bare word is text, because shells remove quotes, and .7 is 0.7."""
+    """One TOML value; a bare word is text, because shells remove quotes."""
     try:
         values = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError) as error:
-        if HALF_NUMBER.fullmatch(text):
-            return float(text)
         if text and not set(text) & set("\"'[]{}=\n"):
             return text
         raise ConfigError(f"{origin} must be a TOML value; got {text!r}: {error}") from error

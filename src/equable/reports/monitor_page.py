@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_POINTS = 2000
 # Shares are sums of numbers that were rounded.
 ROUNDING = 1e-9
 LEGEND_TASKS = 12
@@ -45,12 +44,6 @@ class MonitorLog:
     def first_alarm(self) -> MonitorStatus | None:
         """The first line with an alarm."""
         return next((line for line in self.lines if line.alarm), None)
-
-    @property
-    def drawn(self) -> list[MonitorStatus]:
-        """The lines, of a longer log evenly spaced ones and always the last."""
-        step = -(-len(self.lines) // MOST_POINTS)
-        return [*self.lines[:-1:step], self.lines[-1]]
 
 
 def read_log(path: str | os.PathLike[str]) -> MonitorLog:
@@ -130,12 +123,12 @@ def monitor_plots(log: MonitorLog) -> list[Plot]:
     """Accuracy and ECE, the mix of tasks where there is one, the e-value."""
     last = log.lines[-1]
     plots = [
-        Plot("accuracy", ACCURACY, f"Accuracy over rows. {LAST_VALUES}", lambda: _draw_accuracy(log.drawn)),
-        Plot("alarm", E_VALUE, f"The e-value over rows. {LAST_VALUES}", lambda: _draw_e(log.drawn)),
+        Plot("accuracy", ACCURACY, f"Accuracy over rows. {LAST_VALUES}", lambda: _draw_accuracy(log.lines)),
+        Plot("alarm", E_VALUE, f"The e-value over rows. {LAST_VALUES}", lambda: _draw_e(log.lines)),
     ]
     if last.mix is not None:
         alt = f"Shares of {len(last.mix)} tasks in the window over rows."
-        plots.insert(1, Plot("mix", MIX, alt, lambda: _draw_mix(log.drawn)))
+        plots.insert(1, Plot("mix", MIX, alt, lambda: _draw_mix(log.lines)))
     return plots
 
 

@@ -202,13 +202,9 @@ def _settings(run: Results) -> list[tuple[str, str]]:
 def _provenance(run: Results) -> list[tuple[str, str]]:
     """Versions, hardware, seeds, numbers of rows, and a fingerprint of the outputs behind the scores."""
     found = dict(run.environment)
-    also = found.pop("also", [])
-    packages = found.pop("packages", {})
-    facts = [(key.replace("_", " "), str(value)) for key, value in found.items() if value is not None]
-    if packages:
-        facts.append(("packages", ", ".join(f"{name} {version}" for name, version in packages.items())))
-    if also:
-        facts.append(("continued on", "; ".join(str(machine.get("cpu")) for machine in also)))
+    also = "; ".join(str(machine.get("cpu")) for machine in found.pop("also", []))
+    facts = [(key, str(value)) for key, value in flatten(found).items() if value is not None]
+    facts += [("continued on", also)] if also else []
     digests = "".join(sorted({score.outputs for score in run.scores.values()}))
     comparison = run.at(run.methods[0])[0].comparison
     return [
