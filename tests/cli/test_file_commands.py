@@ -54,7 +54,7 @@ def test_calibrate_is_fit_and_save(source, tmp_path):
 
 def test_rc_is_ts(source, tmp_path):
     done = call("calibrate", source / "buffer.npz", "-m", "rc", "-o", tmp_path / "rc.safetensors")
-    assert "temperature: " in done.stdout
+    assert "learnt: temperature = " in done.stdout
     found, ts = (
         equable.load(folder / f"{name}.safetensors") for folder, name in ((tmp_path, "rc"), (source, "ts"))
     )

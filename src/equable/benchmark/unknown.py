@@ -60,8 +60,8 @@ def measure_unknown(step: Step, unknown: Outputs) -> dict[str, dict[str, float]]
         -distances_to_current(rows.features, prototypes) for rows in both if rows.features is not None
     ]
     return {
-        name: {"auroc": area_under_roc(*found), "fpr95": false_positive_rate(*found)}
-        for name, found in scores.items()
+        name: {"auroc": area_under_roc(known, new), "fpr95": false_positive_rate(known, new)}
+        for name, (known, new) in scores.items()
     }
 
 
