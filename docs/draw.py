@@ -185,19 +185,19 @@ def connect(figure: Figure) -> None:
         figure.text(*at, words, fontsize=SMALL, ha="center" if start[1] == end[1] else "left", va="center")
 
 
-def only_light(svg: bytes) -> bytes:
+def only_light(svg: str) -> str:
     """Remove the style for dark mode from an SVG with other colours."""
-    return svg.replace(DARK_CSS[DARK_CSS.index("@media") :].encode(), b"")
+    return svg.replace(DARK_CSS[DARK_CSS.index("@media") :], "")
 
 
-def method_picture() -> bytes:
+def method_picture() -> str:
     """The SVG of the method, from the worked example of its page."""
     example = run_blocks(DOCS / "methods" / "dats.md")
     with drawing():
         return to_svg(draw_method(example))
 
 
-def tutorial_picture() -> bytes:
+def tutorial_picture() -> str:
     """The SVG of the last figure of the tutorial."""
     figure = run_blocks(DOCS / "tutorial.md").figure
     with drawing():
@@ -208,4 +208,4 @@ PICTURES = {"dats-method.svg": method_picture, "tutorial-reliability.svg": tutor
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():
-        (DOCS / "images" / name).write_bytes(draw())
+        (DOCS / "images" / name).write_text(draw(), encoding="utf-8")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from equable.reports.figures import Plot
 from equable.reports.figures.style import look, new_figure, task_axis
-from equable.reports.tables.arrivals import STANDARD, short_name
+from equable.reports.sentences import arrival_name
+from equable.reports.tables.arrivals import STANDARD
 from equable.reports.tables.table import number
 from published.blocks import grid, lines
 from published.runs import Published
@@ -82,7 +83,7 @@ def arrivals_grid(runs: Sequence[Published]) -> str:
                 ]
                 cells.append(" / ".join("–" if v is None else number(100 * v.mean, 1) for v in values))
             body.append([run.expected.dataset, run.results.label(method), *cells])
-    return grid(["", "accuracy / average ECE (%)", *(short_name(arrival) for arrival in STANDARD)], body)
+    return grid(["", "accuracy / average ECE (%)", *(arrival_name(arrival) for arrival in STANDARD)], body)
 
 
 def readme_block(runs: Sequence[Published]) -> str:

@@ -21,7 +21,7 @@ from equable.benchmark.batching import drifting
 from equable.benchmark.task_outputs import load_step
 from equable.errors import EquableWarning
 from equable.files import write_bytes, write_json, write_text
-from equable.reports.figures import render
+from equable.reports.figures import draw
 from equable.reports.monitor_page import MonitorLog, monitor_page, monitor_plots, read_log
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +78,7 @@ def main() -> None:
                 if (seed, name) == (0, "TaskMix"):
                     for plot in monitor_plots(log):
                         write_bytes(
-                            ROOT / "docs" / "images" / f"monitor-{plot.name}.svg", render(plot, "svg")
+                            ROOT / "docs" / "images" / f"monitor-{plot.name}.svg", draw(plot).svg.encode()
                         )
                     for page in sys.argv[1:]:
                         write_text(page, monitor_page(log))

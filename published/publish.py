@@ -21,7 +21,7 @@ import numpy as np
 from equable.benchmark.environment import cpu_count
 from equable.benchmark.process_pool import run_local
 from equable.files import write_bytes
-from equable.reports.figures import Plot, render
+from equable.reports.figures import Plot, draw
 from published.claims_page import claims_data, claims_page
 from published.headline import headline_plot, readme_block, with_block
 from published.index_page import index_page, index_plots
@@ -86,10 +86,10 @@ def figures(runs: Sequence[Published], name: str) -> dict[str, Plot]:
     return {f"{PAGES}/figures/{plot.name}.svg": plot for plot in common} | {HEADLINE: headline_plot(runs)}
 
 
-def draw(build: Path, names: tuple[str, ...], unit: tuple[str, str]) -> bytes:
+def draw_svg(build: Path, names: tuple[str, ...], unit: tuple[str, str]) -> bytes:
     """Render one figure in a subprocess; `unit` is (name of the run, path)."""
     name, path = unit
-    return render(figures(_loaded(build, (name,) if name else names), name)[path], "svg")
+    return draw(figures(_loaded(build, (name,) if name else names), name)[path]).svg.encode()
 
 
 @lru_cache
@@ -107,7 +107,7 @@ def all_files(results: Path, build: Path, only: Sequence[str] = ()) -> dict[str,
     for run in runs:
         files |= run_files(run)
     units = [(name, path) for name in (*names, *([] if only else [""])) for path in figures(runs, name)]
-    for (_, path), drawn in run_local(partial(draw, build, names), units, jobs=cpu_count()):
+    for (_, path), drawn in run_local(partial(draw_svg, build, names), units, jobs=cpu_count()):
         files[path] = drawn
     return dict(sorted(files.items()))
 

@@ -9,13 +9,7 @@ from typing import Any
 from equable.reports.figures import Plot, build_plots
 from equable.reports.figures.reliability import mean_referral, pooled_reliability
 from equable.reports.results import Results, Spread
-from equable.reports.sentences import (
-    ablation_title,
-    arrival_sentences,
-    referral_sentences,
-    setting_name,
-    summarise,
-)
+from equable.reports.sentences import ablation_title, accepted_sentence, setting_name, summarise
 from equable.reports.tables import build_tables
 from equable.reports.tables.runtime import PARTS
 from published.blocks import beside_the_paper, figure, lines, runtime, untitled, words
@@ -72,11 +66,10 @@ def run_page(run: Published) -> str:
         "## Reliability",
         drawn(*(f"reliability_{method}" for method in RELIABILITY)),
         "## How rows arrive",
-        " ".join(arrival_sentences(run.results)),
         drawn("arrivals"),
         shown("arrivals"),
         "## Referral",
-        " ".join(referral_sentences(run.results)),
+        accepted_sentence(run.results),
         drawn("referral"),
         shown("answered", "referral"),
         "## Prediction sets",

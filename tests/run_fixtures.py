@@ -70,7 +70,7 @@ def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports have empty figures, which take no time; for tests of everything else."""
     from equable.reports.figures import DrawnFigure
 
-    def draw(plot: Any, png: bool = True) -> DrawnFigure:
+    def draw(plot: Any) -> DrawnFigure:
         return DrawnFigure(plot.name, plot.caption, f'<svg role="img" aria-label="{plot.name}"></svg>')
 
     monkeypatch.setattr("equable.reports.figures.draw", draw)

@@ -20,13 +20,14 @@ SIBLINGS = ("calibrators", "metrics", "datasets", "scenarios")
 # group inside reports → the groups it may import
 REPORT_GROUPS: dict[str, tuple[str, ...]] = {
     "distinct_names": (),
+    "templates": (),
     "results": ("distinct_names",),
     "paper": (),
     "sentences": ("results", "paper"),
-    "tables": ("results", "paper", "sentences"),
-    "figures": ("results", "paper", "sentences"),
+    "tables": ("results", "paper", "sentences", "templates"),
+    "figures": ("results", "paper", "sentences", "templates"),
     "page_sections": ("results", "sentences", "tables", "figures"),
-    "page": ("results", "tables", "figures", "page_sections"),
+    "page": ("results", "tables", "figures", "page_sections", "templates"),
     "report": ("distinct_names", "results", "tables", "figures", "page_sections", "page"),
     "monitor_page": ("results", "figures", "page_sections", "page"),
 }

@@ -42,7 +42,7 @@ def drawn() -> str:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.method_picture().decode("utf-8")
+    return module.method_picture()
 
 
 def test_the_method_is_drawn_with_the_numbers_of_its_page(drawn):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from equable.benchmark.config import check_classes, load_config, parse_seeds, read_config
-from equable.benchmark.layers import PRESETS, default_layer, parse_toml, read_preset
+from equable.benchmark.layers import PRESETS, default_layer, read_preset
 from equable.benchmark.run_data import scenario_of
 from equable.benchmark.settings import flatten
 from equable.datasets import DATASETS
@@ -120,7 +120,7 @@ def test_presets_are_small_differences_from_a_complete_default():
     folder = Path(__file__).parents[2] / "src" / "equable" / "benchmark" / "presets"
     assert {path.stem for path in folder.glob("*.toml")} == {"default", *PRESETS}
     for preset in PRESETS:
-        assert set(flatten(parse_toml(read_preset(preset), ""))) < known
+        assert set(flatten(read_preset(preset))) < known
 
 
 def test_digits_put_all_validation_rows_into_the_calibration_buffer():

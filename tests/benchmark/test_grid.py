@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 from equable.benchmark.grid import is_grid, load_grid
 from equable.benchmark.lease import hold
 from equable.benchmark.run import run_grid
-from equable.benchmark.run_folder import run_folders, start_grid, start_run
+from equable.benchmark.run_folder import GRID_FILE, run_folders, start_run
 from equable.benchmark.status import status
 from equable.cli import app
 from equable.errors import ConfigError, DataError
+from equable.files import write_text
 from planted_run import make_run
 
 SETTINGS = [
@@ -79,7 +80,7 @@ def test_a_grid_is_datasets_times_backbones_with_seeds(tmp_path):
 
 def test_the_stored_grid_says_the_same_wherever_it_lies(tmp_path):
     grid = load_grid(write(tmp_path), settings=["training.batch_size=16"], seeds="4")
-    start_grid(tmp_path / "out", grid)
+    write_text(tmp_path / "out" / GRID_FILE, grid.text)
     again = load_grid(tmp_path / "out" / "grid.toml")
     assert again == grid
     (tmp_path / "else").mkdir()
@@ -94,7 +95,7 @@ def test_a_refused_grid_is_left_as_it_was(tmp_path):
     pytest.importorskip("torch")
     path, out = write(tmp_path), tmp_path / "out"
     grid = load_grid(path)
-    start_grid(out, grid)
+    write_text(out / GRID_FILE, grid.text)
     for name, config in grid.runs.items():
         start_run(out / name, config)
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}

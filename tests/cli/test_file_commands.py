@@ -54,7 +54,7 @@ def test_calibrate_is_fit_and_save(source, tmp_path):
 
 def test_rc_is_ts(source, tmp_path):
     done = call("calibrate", source / "buffer.npz", "-m", "rc", "-o", tmp_path / "rc.safetensors")
-    assert "temperature: " in done.stdout
+    assert "learnt: temperature = " in done.stdout
     found, ts = (
         equable.load(folder / f"{name}.safetensors") for folder, name in ((tmp_path, "rc"), (source, "ts"))
     )
@@ -133,7 +133,7 @@ def test_apply_is_predict_proba_in_the_same_order(source, served_outputs, tmp_pa
     assert np.array_equal(found["probabilities"], expected)
     assert np.array_equal(found["groups"], ids)
     assert str(found["grouping"]) == (groups or "tasks")
-    assert f"--groups {groups or 'tasks'}: " in done.stdout
+    assert f"groups: {groups or 'tasks'}\n" in done.stdout
     assert ("temperature" in found) == (method not in ("ets", "bias", "taskmix"))
 
 
@@ -301,16 +301,13 @@ def test_evaluate_prints_tables_and_says_the_grouping(source, tmp_path):
     page = tmp_path / "page.html"
     words = ("evaluate", source / "test.npz", source / "ts.safetensors", "--bootstrap", "50")
     said = plain(call(*words, "--html", page).stdout)
-    assert (
-        "360 rows, 9 classes, 3 tasks. --groups tasks: a batch is one task's rows, the paper's protocol"
-        in said
-    )
+    assert "360 rows, 9 classes, 3 tasks. --groups tasks: 3 batches of " in said
     assert all(
         word in said for word in ("Worst ECE", "maxΔECE", "Task 2 (120)", "All rows (360)", "Noise floor")
     )
     assert f"Open the page: {page}" in said
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert "--groups 32: batches of 32 consecutive rows" in call(*words, "--groups", "32").stdout
+    assert "--groups 32: 12 batches of 8 to 32 rows" in call(*words, "--groups", "32").stdout
 
 
 def test_evaluate_needs_labels(source, written):

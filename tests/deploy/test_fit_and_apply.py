@@ -57,12 +57,8 @@ def test_groupings_that_are_refused(how):
 
 def test_a_grouping_says_what_it_is():
     said = str(group_rows(equable.Outputs(LOGITS, tasks=[0, 0, 1, 1, 1, 1, 1])))
-    assert (
-        said == "--groups tasks: a batch is one task's rows, the paper's protocol (2 batches of 2 to 5 rows)"
-    )
-    assert "every row is a batch of its own (7 batches of 1 row)" in str(
-        group_rows(equable.Outputs(LOGITS), "1")
-    )
+    assert said == "--groups tasks: 2 batches of 2 to 5 rows"
+    assert str(group_rows(equable.Outputs(LOGITS), "all")) == "--groups all: 1 batch of 7 rows"
 
 
 def test_settings_by_name():

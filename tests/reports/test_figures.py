@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from equable.benchmark.methods import METHODS
-from equable.reports.figures import build_plots, render, worst_plot
-from equable.reports.figures.labels import spread_out
+from equable.reports.figures import build_plots, draw, worst_plot
 from equable.reports.figures.reliability import mean_referral, pooled_reliability
 from equable.reports.figures.style import (
     DARK,
@@ -56,7 +53,7 @@ def run(folder):
 
 @pytest.fixture(scope="module")
 def drawn(run):
-    return {plot.name: render(plot, "svg") for plot in build_plots(run)}
+    return {plot.name: draw(plot).svg for plot in build_plots(run)}
 
 
 def test_every_figure_is_there(drawn):
@@ -64,20 +61,13 @@ def test_every_figure_is_there(drawn):
 
 
 def test_the_same_results_give_the_same_bytes(folder, drawn):
-    again = {plot.name: render(plot, "svg") for plot in build_plots(load_results(folder))}
+    again = {plot.name: draw(plot).svg for plot in build_plots(load_results(folder))}
     assert again == drawn
-
-
-def test_png_too(run):
-    plot = worst_plot([run])
-    png = render(plot, "png")
-    assert png.startswith(b"\x89PNG")
-    assert png == render(plot, "png")
 
 
 @pytest.mark.parametrize("name", ["worst_change", "learned_temperature", "referral", "runtime"])
 def test_svg_is_well_formed_text_that_adapts_to_the_dark(drawn, name):
-    text = drawn[name].decode()
+    text = drawn[name]
     root = ElementTree.fromstring(text)
     words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert words, "text must stay text"
@@ -124,7 +114,7 @@ def test_confidence_stands_beside_the_accuracy_of_the_same_predictions(run, tmp_
 def test_several_runs_share_one_figure(run, tmp_path):
     other = load_results(make_run(tmp_path, name="Other"))
     plot = worst_plot([run, other])
-    text = render(plot, "svg").decode()
+    text = draw(plot).svg
     assert "Planted" in text
     assert "Other" in text
 
@@ -132,7 +122,7 @@ def test_several_runs_share_one_figure(run, tmp_path):
 def test_a_title_cannot_break_a_figure(tmp_path):
     name = "<b>$x_1$ & %"
     runs = [load_results(make_run(tmp_path / c, name=name)) for c in "ab"]
-    text = render(worst_plot(runs), "svg").decode()
+    text = draw(worst_plot(runs)).svg
     words = [e.text or "" for e in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
     assert any(name in word for word in words)
 
@@ -140,7 +130,7 @@ def test_a_title_cannot_break_a_figure(tmp_path):
 def test_one_seed_and_two_tasks_can_be_drawn(tmp_path):
     run = load_results(make_run(tmp_path, seeds=(0,), tasks=2, half_width=None))
     for plot in build_plots(run):
-        assert render(plot, "svg")
+        assert draw(plot).svg
 
 
 def test_reliability_pools_seeds_by_their_rows():
@@ -163,7 +153,7 @@ def test_ids_and_alt_text_of_a_figure_are_its_own():
     with drawing():
         figure, (axes,) = new_figure(2)
         axes.plot([1, 2], [3, 4], marker="o")
-        one, two = (to_svg(figure, name, 'Says "1 < 2".').decode() for name in ("one", "two"))
+        one, two = (to_svg(figure, name, 'Says "1 < 2".') for name in ("one", "two"))
     assert ElementTree.fromstring(one).get("aria-label") == 'Says "1 < 2".'
     ids = [set(re.findall(r' id="([^"]+)"', text)) for text in (one, two)]
     assert ids[0].isdisjoint(ids[1])
@@ -250,60 +240,14 @@ def test_temperatures_far_apart_stand_on_a_logarithm_with_ticks(low):
             assert sum(bottom <= tick <= top for tick in axes.get_yticks()) >= 2
 
 
-# Names beside lines ---------------------------------------------------------------------------------
-
-
-def test_labels_with_room_stay_where_they_are():
-    assert spread_out([0.1, 0.3, 0.9], 0.2) == pytest.approx([0.1, 0.3, 0.9])
-    assert spread_out([], 0.2) == []
-
-
-def test_labels_that_are_close_move_alike():
-    assert spread_out([0.5, 0.5], 0.2) == pytest.approx([0.4, 0.6])
-    assert spread_out([0.0, 0.0, 0.9], 0.2) == pytest.approx([0.0, 0.2, 0.9])  # none below the axes
-    assert spread_out([0.1, 1.0, 1.0], 0.2) == pytest.approx([0.1, 0.8, 1.0])  # none above
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_labels_keep_their_order_and_distance_and_move_least(seed):
-    rng = np.random.default_rng(seed)
-    n = rng.integers(2, 15)
-    heights, gap = np.sort(rng.choice([rng.random(n), rng.normal(0.3, 0.05, n)])), 1 / 15
-    placed = np.array(spread_out(heights, gap))
-    assert np.diff(placed).min() >= gap - 1e-12
-    assert placed.min() >= 0
-    assert placed.max() <= 1 + 1e-12
-    # An oracle that knows nothing of groups: least squares under these very conditions.
-    moved = minimize(
-        lambda at: np.sum((at - heights) ** 2),
-        np.linspace(0, 1, n),
-        bounds=[(0, 1)] * n,
-        constraints={"type": "ineq", "fun": lambda at: np.diff(at) - gap},
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    assert placed == pytest.approx(moved.x, abs=1e-4)
-
-
-@pytest.mark.parametrize(("count", "spread"), [(2, 0.0), (10, 1.0), (14, 0.02), (22, 5.0)])
-def test_no_leader_line_crosses_a_name_or_another(run, monkeypatch, count, spread):
-    rng = np.random.default_rng(count)
-    names = [*LOOKS, *(f"a method of my own, {i}" for i in range(6))][1 : count + 1]
-    planted = {name: np.exp(spread * rng.random((1, run.last_task + 1))) for name in names}
+def test_the_legend_of_temperatures_is_in_the_order_of_the_last_task(run, monkeypatch):
+    planted = {
+        name: np.full((1, run.n_tasks), value) for name, value in (("rc", 1.0), ("dats", 3.0), ("ts", 2.0))
+    }
     monkeypatch.setattr(type(run), "temperatures_by_method", lambda _: planted)
     with drawing():
-        figure = draw_learned_temperature(run)
-        figure.draw_without_rendering()
-        (axes,) = figure.axes
-        boxes = [text.get_window_extent() for text in axes.texts]
-        leaders = [line for line in axes.lines if line.get_transform() == axes.transAxes]
-    assert len(boxes) == len(leaders) == count
-    ends = np.array([[line.get_ydata()[0], line.get_ydata()[1]] for line in leaders])
-    assert np.all(np.diff(ends, axis=0) >= 0)  # as far up on one side as on the other: none crosses another
-    assert len({line.get_xdata()[0] for line in leaders}) == 1
-    reach = max(line.get_window_extent().x1 for line in leaders)  # with the marker at its end
-    assert all(box.x0 > reach for box in boxes)
-    assert all(upper.y0 >= lower.y1 for lower, upper in pairwise(boxes))
-    assert all(box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1 for box in boxes)
+        (legend,) = draw_learned_temperature(run).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["DATS", "TS", "RC"]
 
 
 def test_reporting_imports_neither_torch_nor_matplotlib():

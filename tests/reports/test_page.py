@@ -98,7 +98,7 @@ def test_only_the_page_s_own_script_may_run(folder):
 
 def test_page_says_the_summary_settings_and_commands(folder):
     text = " ".join(read(folder / "report.html").words)
-    assert "DATS lowers average ECE from 22.2 to 6.8 % and harms no task." in text
+    assert "DATS: accuracy 65.0 %; average ECE 22.2 → 6.8 %; worst change of a task −2.0 points." in text
     assert "8.80" in text  # the paper's
     assert "equable report run" in text
     assert "a CPU" in text
@@ -163,10 +163,10 @@ def test_several_runs_are_compared(folder, tmp_path):
     reader = read(page)
     text = " ".join(reader.words)
     assert "2 runs compared" in text
-    assert "Other: DATS lowers average ECE" in text
+    assert "Other: DATS: accuracy" in text
     assert len(reader.ids) == len(set(reader.ids))
     assert (tmp_path / "both/tables/comparison.csv").exists()
-    assert (tmp_path / "both/figures/worst_change.png").exists()
+    assert (tmp_path / "both/figures/worst_change.svg").exists()
 
 
 def test_refusals(folder, tmp_path):

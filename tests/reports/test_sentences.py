@@ -16,69 +16,44 @@ def told(tmp_path, **options):
     return summarise(load_results(make_run(tmp_path, **options)))
 
 
-def test_good_news(tmp_path):
+BEFORE = "accuracy 65.0 %; average ECE 22.2 → "
+
+
+def test_changes_and_harm_are_told(tmp_path):
     first, *others = told(tmp_path)
-    assert first == "DATS lowers average ECE from 22.2 to 6.8 % and harms no task."
-    assert "RC lowers average ECE from 22.2 to 11.5 % but harms task 3 (+8.0 points)." in others
-    assert any("would reach 4.0 %; a perfectly calibrated model would still show 3.0 %" in s for s in others)
-
-
-def test_harm_is_said(tmp_path):
-    first = told(tmp_path, changes={"dats": (-0.22, 0.05)})[0]
-    assert first == "DATS lowers average ECE from 22.2 to 9.2 % but harms task 3 (+5.0 points)."
+    assert first == f"DATS: {BEFORE}6.8 %; worst change of a task −2.0 points."
+    harm = "worst change of a task +8.0 points; harmed beyond noise: task 3."
+    assert f"RC: {BEFORE}11.5 %; {harm}" in others
     several = told(tmp_path / "b", changes={"tcil": (0.04, 0.07)})
-    assert (
-        "T-CIL raises average ECE from 22.2 to 27.2 % and harms tasks 1, 2 and 3, task 3 most (+7.0 points)."
-        in several
-    )
-
-
-def test_the_best_without_harm_is_named_too(tmp_path):
-    sentences = told(tmp_path, changes={"dats": (-0.22, 0.05), "ts": (-0.18, -0.02)})
-    assert sentences[:2] == [
-        "DATS lowers average ECE from 22.2 to 9.2 % but harms task 3 (+5.0 points).",
-        "TS lowers average ECE from 22.2 to 9.5 % and harms no task.",
-    ]
+    assert any(s.endswith("+7.0 points; harmed beyond noise: task 1, 2, 3.") for s in several)
 
 
 def test_a_rise_within_noise_is_no_harm(tmp_path):
     first = told(tmp_path, changes={"dats": (-0.22, 0.005)})[0]
-    assert first.endswith("and harms no task beyond noise (worst change +0.5 points).")
+    assert first.endswith("worst change of a task +0.5 points.")
 
 
 def test_a_change_within_noise_is_no_change(tmp_path):
-    sentences = told(tmp_path, half_width=0.5)
-    assert sentences[0].startswith(
-        "DATS does not change average ECE beyond noise (22.2 → 6.8 %; change −65.3 to"
-    )
-    assert "RC and T-CIL do nothing beyond noise (11.5 and 11.8 %)." in sentences
+    first = told(tmp_path, half_width=0.5)[0]
+    assert first.startswith(f"DATS: {BEFORE}6.8 %, within noise; ")
 
 
 def test_no_bootstrap_claims_no_certainty(tmp_path):
     sentences = told(tmp_path, half_width=None)
-    assert sentences[0] == "DATS lowers average ECE from 22.2 to 6.8 % and raises it on no task."
-    assert any(s.startswith("RC lowers") and s.endswith("but raises it on task 3.") for s in sentences)
-    assert "nothing here tells a difference from noise" in sentences[-1]
+    assert "harmed" not in " ".join(sentences)
+    assert sentences[-1].startswith("Nothing here tells a difference from noise: that takes 40 bootstrap")
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"n_bootstrap": 39}, "Too few bootstrap replicates were drawn to tell a difference from noise (39;"),
-        ({"intervals": {}}, "Too few rows to tell a difference from noise: tasks 1, 2 and 3 (it takes 20"),
-    ],
-)
-def test_a_bootstrap_that_cannot_tell_claims_no_certainty(tmp_path, change, why):
+@pytest.mark.parametrize("change", [{"n_bootstrap": 39}, {"intervals": {}}])
+def test_a_bootstrap_that_cannot_tell_claims_no_certainty(tmp_path, change):
     results = load_results(make_run(tmp_path))
     for score in results.scores.values():
         score.comparison.update(change)
         for task in score.comparison["tasks"] if "intervals" in change else ():
             task["delta_ece_interval"] = None
     sentences = summarise(results)
-    assert sentences[0] == "DATS lowers average ECE from 22.2 to 6.8 % and raises it on no task."
-    assert any(s.startswith("RC lowers") and s.endswith("but raises it on task 3.") for s in sentences)
-    assert why in sentences[-1]
-    assert "harms" not in " ".join(sentences)
+    assert "harmed" not in " ".join(sentences)
+    assert f"(here {results.n_bootstrap}) and 20 rows of each task, not all alike." in sentences[-1]
     assert "intervals" not in {table.name for table in build_tables(results)}
 
 
@@ -86,7 +61,7 @@ def test_the_uncalibrated_network_may_be_best(tmp_path):
     worse = dict.fromkeys(("ts", "rc", "tcil", "dats"), (0.1, 0.1))
     run = load_results(make_run(tmp_path, changes=worse))
     assert run.best == "uncalibrated"
-    assert summarise(run)[0] == "No method lowers the average ECE of the uncalibrated network, 22.2 %."
+    assert summarise(run)[0] == "Uncalibrated: accuracy 65.0 %; average ECE 22.2 %; no method lowers it."
 
 
 def test_one_seed_is_said(tmp_path):
@@ -107,26 +82,13 @@ TASKMIX = {"taskmix": (-0.25, -0.03), "bias": (-0.20, 0.01), "arc": (-0.21, -0.0
 
 def test_the_recommended_method_leads_and_its_assumption_follows(tmp_path):
     first, second, third, fourth, *_ = told(tmp_path, changes=TASKMIX)
-    assert first == (
-        "TaskMix raises accuracy from 65.0 to 85.0 %, lowers average ECE from 22.2 to 4.5 % and harms no "
-        "task (worst change −3.0 points)."
-    )
+    numbers = "accuracy 65.0 → 85.0 %; average ECE 22.2 → 4.5 %; worst change of a task −3.0 points"
+    assert first == f"TaskMix: {numbers}."
     assert second == ASSUMPTION
     for assumed in ("few tasks", "calibration buffer (label shift)", "bias correction", "predicted classes"):
         assert assumed in second
-    assert third == (
-        "Of the methods that keep the predicted class DATS is best: it lowers average ECE from 22.2 to 6.8 % "
-        "and harms no task."
-    )
-    assert fourth.startswith("ARC lowers average ECE from 22.2 to 7.5 %")
-
-
-def test_shuffled_batches_stand_beside_the_assumption(tmp_path):
-    folder = make_run(tmp_path, changes=TASKMIX)
-    plant_arrivals(folder, taskmix=True)
-    second = summarise(load_results(folder))[1]
-    numbers = "batches of 32 of shuffled tasks: accuracy 60.0 → 80.0 %, ECE 20.5 → 5.8 %, all rows pooled"
-    assert second == f"{ASSUMPTION.removesuffix('.')} ({numbers})."
+    assert third.startswith(f"DATS: {BEFORE}6.8 %;")  # the best that keeps the predicted class
+    assert fourth.startswith(f"ARC: {BEFORE}7.5 %;")
 
 
 def test_the_recommended_method_leads_even_where_another_is_best(tmp_path):
@@ -134,36 +96,27 @@ def test_the_recommended_method_leads_even_where_another_is_best(tmp_path):
     assert (run.best, lead_method(run)) == ("dats", RECOMMENDED)
     assert featured(run)[:2] == ["taskmix", "dats"]
     first, _, third, *_ = summarise(run)
-    assert first.endswith("lowers average ECE from 22.2 to 17.2 % but harms task 3 (+5.0 points).")
-    assert third.startswith("Of the methods that keep the predicted class DATS is best")
+    assert first.endswith("22.2 → 17.2 %; worst change of a task +5.0 points; harmed beyond noise: task 3.")
+    assert third.startswith("DATS: ")
 
 
 def test_without_the_recommended_method_the_best_leads(tmp_path):
     sentences = told(tmp_path, changes={"bias": (-0.25, 0.03)})
-    assert sentences[0] == (
-        "Bias correction raises accuracy from 65.0 to 75.0 %, lowers average ECE from 22.2 to 6.5 % but "
-        "harms task 3 (+3.0 points)."
-    )
-    assert sentences[1].startswith("Of the methods that keep the predicted class DATS is best")
+    assert sentences[0].startswith("Bias correction: accuracy 65.0 → 75.0 %; average ECE 22.2 → 6.5 %; worst")
+    assert sentences[1].startswith("DATS: ")
     assert ASSUMPTION not in sentences
-
-
-def test_no_method_that_keeps_the_predicted_class_helps(tmp_path):
-    worse = dict.fromkeys(("ts", "rc", "tcil", "dats"), (0.1, 0.1))
-    third = told(tmp_path, changes={**worse, "taskmix": (-0.25, -0.03)})[2]
-    assert third == "No method that keeps the predicted class lowers the uncalibrated network's ECE, 22.2 %."
 
 
 def test_page_opens_with_the_recommended_method(tmp_path, blank_figures):
     folder = make_run(tmp_path / "run", changes=TASKMIX)
     plant_arrivals(folder, taskmix=True)
     text = write_report([folder]).read_text(encoding="utf-8")
-    assert '<p class="lead">TaskMix raises accuracy from 65.0 to 85.0 %' in text
+    assert '<p class="lead">TaskMix: accuracy 65.0 → 85.0 %' in text
     tiles = text[text.index('<dl class="tiles">') : text.index("</dl>")]
     places = [tiles.index(s) for s in ("65.0 → 85.0 %", "60.0 → 80.0 %", "22.2 → 4.5 %", "−3.0 points")]
     assert places == sorted(places)
     plain = write_report([make_run(tmp_path / "plain")]).read_text(encoding="utf-8")
-    assert '<p class="lead">DATS lowers average ECE from 22.2 to 6.8 % and harms no task.</p>' in plain
+    assert '<p class="lead">DATS: accuracy 65.0 %; average ECE 22.2 → 6.8 %; ' in plain
     assert "TaskMix" not in plain[: plain.index("<main")]
     both = write_report([folder, tmp_path / "plain"], tmp_path / "both").read_text(encoding="utf-8")
     assert both.count("on shuffled or single rows what remains is the bias correction.") == 1

@@ -355,7 +355,7 @@ def test_comparison_of_two_backbones(tmp_path):
     assert r"\multicolumn{5}{c}{CIFAR10, SlimResNet18} & \multicolumn{5}{c}{CIFAR10, ResNet32}" in latex(
         table
     )
-    assert r"\cmidrule(lr){2-6} \cmidrule(lr){7-11}" in latex(table)
+    assert "\\cmidrule(lr){2-6}\n\\cmidrule(lr){7-11}\n" in latex(table)
     assert labels[0] == "CIFAR10, SlimResNet18: Accuracy (%)"
     assert labels[-1] == "CIFAR10, ResNet32: maxΔECE (points)"
     rows = rows_of(table)

@@ -110,8 +110,8 @@ def read_method_options(options: Sequence[str]) -> dict[str, MethodSettings]:
     return methods
 
 
-def parse_seeds(text: str) -> list[int]:
-    """Seeds of ``"0,1,2"``, ``"0-9"`` or a mixture.
+def parse_seeds(text: str, origin: str = "--seeds") -> list[int]:
+    """Seeds of ``"0,1,2"``, ``"0-9"`` or a mixture; `origin` is where they stand, for error messages.
 
     Examples
     --------
@@ -122,14 +122,14 @@ def parse_seeds(text: str) -> list[int]:
     for part in text.split(","):
         found = re.fullmatch(r"(\d{1,100})(?:-(\d{1,100}))?", part.strip())
         if not found:
-            raise ConfigError(f"--seeds must be like 0,1,2 or 0-9; got {text!r:.200}")
+            raise ConfigError(f"{origin} must be like 0,1,2 or 0-9; got {text!r:.200}")
         first = int(found[1])
         last = int(found[2] or first)
         if last < first:
-            raise ConfigError(f"--seeds must be a range from low to high; got {part.strip()!r}")
+            raise ConfigError(f"{origin} must be a range from low to high; got {part.strip()!r}")
         # counted before they are listed: a range that is too long must not fill the memory
         if len(seeds) + last - first >= MAX_SEEDS:
-            raise ConfigError(f"--seeds must be at most {MAX_SEEDS} seeds; got {text!r:.200}")
+            raise ConfigError(f"{origin} must be at most {MAX_SEEDS} seeds; got {text!r:.200}")
         seeds += range(first, last + 1)
     return seeds
 

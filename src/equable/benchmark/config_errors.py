@@ -45,12 +45,7 @@ def validation_error(
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:
-    """The known key of the same section, or else of any section, whose last part is similar."""
-    section, _, end = key.rpartition(".")
-    keys = list(known)
-    for names in ([name for name in keys if name.rpartition(".")[0] == section], keys):
-        ends = {name.rpartition(".")[2]: name for name in names}
-        close = difflib.get_close_matches(end, ends, n=1, cutoff=0.7)
-        if close:
-            return f"; did you mean {ends[close[0]]}?"
-    return ""
+    """The known key whose last part is similar."""
+    ends = {name.rpartition(".")[2]: name for name in known}
+    close = difflib.get_close_matches(key.rpartition(".")[2], ends, n=1, cutoff=0.7)
+    return f"; did you mean {ends[close[0]]}?" if close else ""

@@ -140,10 +140,7 @@ def _read_settings(table: Any, path: Path) -> GridSettings:
         raise ConfigError(f"{path}: grid must be a table; got {table!r}")
     table = dict(table)
     if isinstance(table.get("seeds"), str):
-        try:
-            table["seeds"] = parse_seeds(table["seeds"])
-        except ConfigError as error:
-            raise ConfigError(f"{path}: grid.{str(error).removeprefix('--')}") from None
+        table["seeds"] = parse_seeds(table["seeds"], f"{path}: grid.seeds")
     for key, name in (("datasets", "preset"), ("backbones", "name")):
         if isinstance(table.get(key), list):
             table[key] = [{name: entry} if isinstance(entry, str) else entry for entry in table[key]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,6 @@ from equable.training.settings import TrainingSettings
 
 FOLDER = files("equable.benchmark") / "presets"
 PRESETS = sorted(file.name.removesuffix(".toml") for file in FOLDER.iterdir() if file.name != "default.toml")
-#: TOML requires digits on both sides of a point.
-HALF_NUMBER = re.compile(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -32,9 +29,9 @@ class Layer:
     methods: Mapping[str, MethodSettings] = field(default_factory=dict)
 
 
-def read_preset(name: str) -> str:
-    """The text of a preset of the package."""
-    return (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+def read_preset(name: str) -> dict[str, Any]:
+    """The tables of a preset of the package."""
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def parse_toml(text: str, origin: str) -> dict[str, Any]:
@@ -46,12 +43,10 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
 
 
 def parse_value(text: str, origin: str) -> Any:
-    """One TOML value; a bare word is text, because shells remove quotes, and .7 is 0.7."""
+    """One TOML value; a bare word is text, because shells remove quotes."""
     try:
         values = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError) as error:
-        if HALF_NUMBER.fullmatch(text):
-            return float(text)
         if text and not set(text) & set("\"'[]{}=\n"):
             return text
         raise ConfigError(f"{origin} must be a TOML value; got {text!r}: {error}") from error
@@ -62,7 +57,7 @@ def parse_value(text: str, origin: str) -> Any:
 
 def default_layer() -> Layer:
     """Every setting with its default: those of ``default.toml`` and of `TrainingSettings`."""
-    tables = parse_toml(read_preset("default"), "default.toml")
+    tables = read_preset("default")
     tables["training"] = TrainingSettings().model_dump()
     return Layer(
         "default.toml", flatten({name: tables[name] for name in Config.model_fields if name in tables})
@@ -73,7 +68,7 @@ def base_layer(what: str, place: str = "") -> Layer:
     """The settings of a preset or a file; `place` is where its name stands, for error messages."""
     prefix = f"{place}: " if place else ""
     if what in PRESETS:
-        return Layer(f"{prefix}preset {what}", flatten(parse_toml(read_preset(what), f"preset {what}")))
+        return Layer(f"{prefix}preset {what}", flatten(read_preset(what)))
     if Path(what).suffix != ".toml":
         rule = f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file"
         raise ConfigError(f"{prefix}{rule}; got {what!r}{suggestion(what, PRESETS)}")

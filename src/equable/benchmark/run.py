@@ -12,13 +12,14 @@ from equable.benchmark.lease import hold
 from equable.benchmark.methods import METHODS
 from equable.benchmark.progress import open_bar
 from equable.benchmark.run_data import check_data, describe_data
-from equable.benchmark.run_folder import RunFolder, require_grid, start_grid, start_run
+from equable.benchmark.run_folder import GRID_FILE, RunFolder, require_empty, start_run
 from equable.benchmark.score import ScoreCount
 from equable.benchmark.seed_process import SeedJob
 from equable.benchmark.settings import Config
 from equable.benchmark.train import require_training
 from equable.benchmark.workers import Workers, run_seeds, seed_jobs
 from equable.errors import ConfigError, DataError
+from equable.files import write_text
 
 #: ``report(folders, out)`` writes the report of run folders and returns the path of its page.
 Report = Callable[..., Path]
@@ -86,9 +87,9 @@ def run_grid(
             checked[out / name] = _checked(config, workers)
         except (ConfigError, DataError) as error:
             raise type(error)(f"run {name}: {error}") from error
-    require_grid(out, grid)
-    # grid.toml is written when every run has accepted its settings
-    return _run_all(out, checked, workers, progress, report, started=lambda: start_grid(out, grid))
+    if not (out / GRID_FILE).exists():
+        require_empty(out, "a grid folder", but=grid.runs)
+    return _run_all(out, checked, workers, progress, report, grid.text)
 
 
 def has_scores(path: Path) -> bool:
@@ -110,13 +111,14 @@ def _run_all(
     workers: Workers,
     progress: bool | None,
     report: Report | None,
-    started: Callable[[], None] = lambda: None,
+    grid: str = "",
 ) -> RunResult:
-    """Run all seeds of all runs, and report them."""
+    """Run all seeds of all runs, and report them; `grid` is the text of ``grid.toml``."""
     configs = {path: config for path, (config, _) in checked.items()}
     with hold(list(dict.fromkeys([out, *checked]))) as lease:
         folders = [start_run(path, config, data) for path, (config, data) in checked.items()]
-        started()
+        if grid:  # every run has accepted its settings
+            write_text(out / GRID_FILE, grid)
         jobs = seed_jobs(configs, lease, workers, progress)
         with _file_bar(jobs, sum(map(_count_expected, configs.values())), progress) as tick:
             states = dict(zip(jobs, run_seeds(jobs, lease, workers, tick), strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +70,7 @@ def keep_paper_name(config: Config, counts: Mapping[str, tuple[int, ...]]) -> Co
         return config
     if counts != _paper_source(config.paper).counts:
         return config.model_copy(update={"paper": "", "name": Path(config.data.source).stem})
-    if config.scenario.tasks != _paper_preset(config.paper)["scenario"]["tasks"]:
+    if config.scenario.tasks != read_preset(config.paper)["scenario"]["tasks"]:
         return config.model_copy(update={"paper": ""})
     return config
 
@@ -112,12 +111,8 @@ def scenario_of(config: Config, dataset: Dataset, seed: int) -> Scenario:
         raise DataError(f"{dataset.name} cannot be split into tasks: {error}") from error
 
 
-def _paper_preset(paper: str) -> dict[str, Any]:
-    return tomllib.loads(read_preset(paper))
-
-
 def _paper_source(paper: str) -> Source:
     """The official record of one of the paper's datasets, by the name of its preset."""
     from equable.datasets import DATASETS
 
-    return DATASETS[_paper_preset(paper)["data"]["source"]]
+    return DATASETS[read_preset(paper)["data"]["source"]]

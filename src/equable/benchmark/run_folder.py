@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from equable.benchmark.environment import describe_environment
-from equable.benchmark.grid import Grid
 from equable.benchmark.lease import FILE as LEASE_FILE
 from equable.benchmark.sealed_settings import FILE as SETTINGS_FILE
 from equable.benchmark.sealed_settings import (
@@ -186,20 +185,6 @@ def furthest_steps(folder: RunFolder, seeds: Iterable[int] | None) -> list[tuple
     """(seed, last finished task) of the seeds with the most finished tasks."""
     reached = {seed: folder.finished_tasks(seed)[-1] for seed in require_seeds(folder, seeds)}
     return [(seed, task) for seed, task in reached.items() if task == max(reached.values())]
-
-
-# The folder of a grid: grid.toml, a folder for each run, and the report of all runs together ----------
-
-
-def require_grid(out: Path, grid: Grid) -> None:
-    """Refuse a folder that is neither new, empty nor of a grid."""
-    if not (out / GRID_FILE).exists():
-        require_empty(out, "a grid folder", but=grid.runs)
-
-
-def start_grid(out: Path, grid: Grid) -> None:
-    """Write ``grid.toml``."""
-    write_text(out / GRID_FILE, grid.text)
 
 
 def run_folders(path: Path) -> list[Path]:

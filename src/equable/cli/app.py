@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,19 +69,28 @@ def _root(
 
 
 def print_json(value: Any) -> None:
-    """Print the output of ``--json``."""
-    import json
+    """Print the output of ``--json``; infinite and undefined numbers are text, because JSON has none."""
+    from pydantic_core import to_json
 
-    typer.echo(json.dumps(_standard_json(value), indent=1, default=str, allow_nan=False))
+    typer.echo(to_json(value, indent=1, inf_nan_mode="strings", fallback=str).decode())
 
 
-def _standard_json(value: Any) -> Any:
-    """The value with infinite and undefined numbers as text: JSON has none."""
+def print_facts(facts: dict[str, Any], json: bool, **for_machines: Any) -> None:
+    """Print JSON, or a line for each fact that is known; `for_machines` are in JSON alone."""
+    if json:
+        print_json({**facts, **for_machines})
+        return
+    for name, value in facts.items():
+        if value is not None:
+            typer.echo(f"{name.replace('_', ' ')}: {_plain(value)}")
+
+
+def _plain(value: Any) -> str:
     if isinstance(value, dict):
-        return {key: _standard_json(item) for key, item in value.items()}
+        return ", ".join(f"{key} = {_plain(item)}" for key, item in value.items()) or "none"
     if isinstance(value, list | tuple):
-        return [_standard_json(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return ", ".join(map(_plain, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def print_rows(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from equable.cli.app import Json, app, print_json
+from equable.cli.app import Json, app, print_facts, print_json
 from equable.errors import EquableWarning, InputError
 
 GROUPS_HELP = (
@@ -90,26 +90,16 @@ def calibrate(
     with _warnings_to_stderr() as messages:
         fit = fit_file(make_calibrator(method, set_ or ()), outputs, current, decisions)
         (fit.calibrator if fit.shared is None else fit.shared).save(out)
-    learnt = learnt_numbers(fit.calibrator)
-    facts = {"rows": fit.n_rows, "classes": fit.n_classes, "current_rows": fit.current_rows}
-    settings = fit.calibrator.get_params()
-    if json:
-        print_json(
-            {
-                "calibrator": out,
-                "method": method.lower(),
-                **facts,
-                "settings": settings,
-                "learnt": learnt,
-                "warnings": messages,
-            }
-        )
-        return
-    recent = "" if fit.current_rows is None else f", current task: {fit.current_rows:,} rows of {current}"
-    typer.echo(f"{fit.calibrator} fitted on {fit.n_rows:,} rows of {fit.n_classes} classes{recent}")
-    for name, value in learnt.items():
-        typer.echo(f"  {name.replace('_', ' ')}: {f'{value:.4g}' if isinstance(value, float) else value}")
-    typer.echo(f"Saved: {out}")
+    facts = {
+        "calibrator": out,
+        "method": method.lower(),
+        "rows": fit.n_rows,
+        "classes": fit.n_classes,
+        "current_rows": fit.current_rows,
+        "settings": fit.calibrator.get_params(),
+        "learnt": learnt_numbers(fit.calibrator),
+    }
+    print_facts(facts, json, warnings=messages)
 
 
 @app.command(
@@ -142,10 +132,9 @@ def apply(
     """Write the calibrated probabilities of a file of outputs, in the same order. Labels are not needed."""
     from equable.calibrators import load
     from equable.deploy.apply_file import apply_calibrator, decide, group_rows, warn_of_one_batch
-    from equable.deploy.fit_file import file_in_errors, load_outputs, refuse_swapped
+    from equable.deploy.fit_file import file_in_errors, load_outputs
 
     _check_target(out, "-o", outputs, calibrator)
-    refuse_swapped([calibrator], outputs, "CAL.safetensors OUTPUTS.npz")
     fitted = load(calibrator)
     rows = load_outputs(outputs)
     with file_in_errors(outputs):
@@ -157,27 +146,15 @@ def apply(
         arrays, shares = decide(calibrator, rows, grouping, sets, guarantee, max_error)
     applied.save(out, arrays)
     found = applied.temperature
-    ends = None if found is None else [float(found.min()), float(found.max())]
-    if json:
-        batches = {"groups": grouping.how, "batches": len(grouping.sizes)}
-        print_json(
-            {
-                "probabilities": out,
-                "rows": len(rows),
-                **batches,
-                "temperature": ends,
-                **shares,
-                "warnings": messages,
-            }
-        )
-        return
-    typer.echo(f"{len(rows):,} rows. {grouping}")
-    typer.echo(
-        f"Temperatures: {ends[0]:.3g} to {ends[1]:.3g}" if ends else f"{fitted} has no single temperature"
-    )
-    for name, value in shares.items():
-        typer.echo(f"{name.replace('_', ' ').capitalize()}: {value:.4g}")
-    typer.echo(f"Saved: {out}")
+    facts = {
+        "probabilities": out,
+        "rows": len(rows),
+        "groups": grouping.how,
+        "batches": len(grouping.sizes),
+        "temperature": None if found is None else [float(found.min()), float(found.max())],
+        **shares,
+    }
+    print_facts(facts, json, warnings=messages)
 
 
 @app.command(
@@ -208,9 +185,7 @@ def evaluate(
 ) -> None:
     """Evaluate saved calibrators on a file of outputs with labels, task by task if it has tasks."""
     from equable.deploy.evaluate_file import evaluate_file
-    from equable.deploy.fit_file import refuse_swapped
 
-    refuse_swapped(calibrators or (), outputs, "OUTPUTS.npz CAL.safetensors")
     if html is not None:
         _check_target(html, "--html", outputs, *(calibrators or ()))
     with _warnings_to_stderr() as messages:
@@ -248,23 +223,13 @@ def monitor(
         from equable.files import write_text
 
         write_text(html, monitor_page(found))
-    last = asdict(found.lines[-1])
-    first = None if found.first_alarm is None else found.first_alarm.rows
     facts = {
         "updates": len(found.lines),
         "damaged_lines": found.damaged,
         "replaced": found.replaced,
-        "first_alarm_row": first,
+        "first_alarm_row": None if found.first_alarm is None else found.first_alarm.rows,
     }
-    if json:
-        print_json({"log": log, **last, **facts, "page": html})
-        return
-    for name, value in {**last, **facts}.items():
-        shown = f"{value:.4g}" if isinstance(value, float) else "–" if value is None else value
-        shown = ", ".join(f"{share:.3f}" for share in shown) if name == "mix" and shown != "–" else shown
-        typer.echo(f"{name.replace('_', ' ')}: {shown}")
-    if html is not None:
-        typer.echo(f"Open the page: {html}")
+    print_facts({"log": log, **asdict(found.lines[-1]), **facts, "page": html}, json)
 
 
 def _print_results(results: Any) -> None:

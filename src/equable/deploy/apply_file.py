@@ -34,17 +34,9 @@ class Grouping:
     sizes: IntArray  # rows of each batch
 
     def __str__(self) -> str:
-        about = {
-            "all": "all rows are one batch",
-            "tasks": "a batch is one task's rows, the paper's protocol",
-            "file": "the batches are the file's own groups",
-            "1": "every row is a batch of its own",
-        }.get(self.how, f"batches of {self.how} consecutive rows")
-        low = int(self.sizes.min())
-        high = int(self.sizes.max())
-        rows = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        batches = "1 batch" if len(self.sizes) == 1 else f"{len(self.sizes):,} batches"
-        return f"--groups {self.how}: {about} ({batches} of {rows} row{'' if high == 1 else 's'})"
+        rows = " to ".join(dict.fromkeys(f"{size:,}" for size in (self.sizes.min(), self.sizes.max())))
+        batches = "batches" if len(self.sizes) > 1 else "batch"
+        return f"--groups {self.how}: {len(self.sizes):,} {batches} of {rows} rows"
 
 
 def group_rows(outputs: Outputs, how: str | None = None) -> Grouping:

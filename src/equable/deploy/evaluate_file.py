@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,14 +137,13 @@ def labels_of(files: Sequence[Path], calibrators: Sequence[Calibrator]) -> list[
     kinds = [kind_of(calibrator) for calibrator in calibrators]
     plain = [METHODS[kind].label if kind in METHODS else kind for kind in kinds]
     taken = [*plain, METHODS[UNCALIBRATED].label]
-    unique = [taken.count(p) == 1 and Path(f).stem not in ALIASES for p, f in zip(plain, files, strict=True)]
-    for names in ([Path(f).stem for f in files], short_names([Path(f) for f in files])):
-        whole = [f"{label} ({name})" for label, name in zip(plain, names, strict=True)]
-        found = [p if alone else w for p, w, alone in zip(plain, whole, unique, strict=True)]
-        if len(set(found)) == len(found):
-            return found
-    twice = next(label for label in found if found.count(label) > 1)
-    raise InputError(f"each calibrator must be given once; got {twice} twice")
+    names = short_names([Path(file).with_suffix("") for file in files])
+    found = []
+    for label, name in zip(plain, names, strict=True):
+        found.append(label if taken.count(label) == 1 and name not in ALIASES else f"{label} ({name})")
+        if found.count(found[-1]) > 1:
+            raise InputError(f"each calibrator must be given once; got {found[-1]} twice")
+    return found
 
 
 class _Scoring:
@@ -240,16 +238,13 @@ def _results(
 def _source(
     scores: Sequence[Score], ids: tuple[int, ...], facts: Mapping[str, Any], grouping: Grouping
 ) -> FileSource:
-    """The rows and batches in a sentence, digests of all files, and the command."""
-    parts = [
-        f"{facts['rows']:,} rows",
-        f"{facts['classes']} classes",
-        *([f"{len(ids)} tasks"] if ids else []),
-    ]
+    """The rows and batches in a sentence, and the digests of all files."""
+    tasks = f", {len(ids)} tasks" if ids else ""
+    rows = f"{facts['rows']:,} rows, {facts['classes']} classes{tasks}"
     shown = [("outputs", facts["outputs"]), ("outputs, SHA-256", facts["sha256"])]
     for found in (score.facts for score in scores):
-        settings = ", ".join(f"{key} = {value}" for key, value in found["settings"].items())
-        shown.append((found["file"], f"{found['calibrator']}{f': {settings}' if settings else ''}"))
+        settings = "".join(f", {key} = {value}" for key, value in found["settings"].items())
+        shown.append((found["file"], f"{found['calibrator']}{settings}"))
         shown.append((f"{found['file']}, SHA-256", found["sha256"]))
     shown += [
         ("batches", str(grouping)),
@@ -257,11 +252,7 @@ def _source(
         ("bootstrap replicates", f"{facts['bootstrap']:,}"),
         ("equable", equable.__version__),
     ]
-    options = ["--groups", grouping.how, "--bins", str(facts["bins"])]
-    options += ["--bootstrap", str(facts["bootstrap"]), "--html", "page.html"]
-    files = [[score.facts["file"]] for score in scores]
-    command = " \\\n  ".join(map(shlex.join, [["equable", "evaluate", facts["outputs"]], *files, options]))
-    return FileSource(f"{facts['outputs']}: {', '.join(parts)}. {grouping}.", tuple(shown), command)
+    return FileSource(f"{facts['outputs']}: {rows}. {grouping}.", tuple(shown))
 
 
 def _decision_record(results: Results, record: Mapping[str, Any]) -> dict[str, Any]:

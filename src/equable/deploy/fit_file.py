@@ -41,21 +41,6 @@ def load_outputs(path: PathLike, *needed: str) -> Outputs:
     return outputs
 
 
-def refuse_swapped(calibrators: Sequence[PathLike], outputs: PathLike, usage: str) -> None:
-    """Refuse a saved calibrator in place of the outputs and an npz file in place of a calibrator."""
-    for path in calibrators:
-        # safetensors: a length of eight bytes, then JSON
-        if _head(path).startswith(b"PK") and _head(outputs)[8:] == b"{":
-            raise InputError(
-                f"{path} is an npz file and {outputs} a saved calibrator: give them in the order {usage}"
-            )
-
-
-def _head(path: PathLike) -> bytes:
-    with open(path, "rb") as stream:
-        return stream.read(9)
-
-
 def make_calibrator(method: str, settings: Sequence[str] = ()) -> Calibrator:
     """A calibrator by name with settings as ``"coverage=0.5"``.
 

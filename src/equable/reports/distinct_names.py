@@ -23,9 +23,7 @@ def _short_name(path: Path, others: Sequence[Path]) -> str:
 
 def require_once(folders: Sequence[Path]) -> None:
     """Refuse a folder that is given twice, also by a link or another spelling."""
-    seen: dict[Path, Path] = {}
-    for folder in folders:
-        first = seen.setdefault(folder.resolve(), folder)
-        if first is not folder:
-            spelt = "" if first == folder else f", as {first} and as {folder}"
-            raise InputError(f"each run must be given once; got {folder.resolve().name} twice{spelt}")
+    found = [folder.resolve() for folder in folders]
+    twice = next((folder for folder in found if found.count(folder) > 1), None)
+    if twice:
+        raise InputError(f"each run must be given once; got {twice.name} twice")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_POINTS = 2000
 # Shares are sums of numbers that were rounded.
 ROUNDING = 1e-9
 LEGEND_TASKS = 12
@@ -45,12 +44,6 @@ class MonitorLog:
     def first_alarm(self) -> MonitorStatus | None:
         """The first line with an alarm."""
         return next((line for line in self.lines if line.alarm), None)
-
-    @property
-    def drawn(self) -> list[MonitorStatus]:
-        """The lines, of a longer log evenly spaced ones and always the last."""
-        step = -(-len(self.lines) // MOST_POINTS)
-        return [*self.lines[:-1:step], self.lines[-1]]
 
 
 def read_log(path: str | os.PathLike[str]) -> MonitorLog:
@@ -103,6 +96,7 @@ ACCURACY = (
 )
 MIX = "Estimated shares of the tasks in the window."
 E_VALUE = "Evidence against calibrated confidences. The dotted line is the alarm, 100."
+LAST_VALUES = "The last values stand at the top of the page."
 TITLES = {"accuracy": "Accuracy", "mix": "Mix of tasks", "alarm": "Alarm"}
 AS_OF = "State as of the last update: labels that came later are not in the log."
 BIASED = (
@@ -116,26 +110,26 @@ def monitor_page(log: MonitorLog) -> str:
     sections = []
     for plot in monitor_plots(log):
         notes = [BIASED] if plot.name == "alarm" else ()
-        sections.append(PageSection(plot.name, TITLES[plot.name], notes, figures=[draw(plot, png=False)]))
-    page = Page(log.name, "equable monitor", _lead(log), _notes(log), _tiles(log.lines[-1]), sections)
+        sections.append(PageSection(plot.name, TITLES[plot.name], notes, figures=[draw(plot)]))
+    counts = (
+        f"Updates: {len(log.lines):,}. Damaged lines, left out: {log.damaged:,}. "
+        f"Lines replaced after a restart: {log.replaced:,}."
+    )
+    page = Page(log.name, "equable monitor", _lead(log), [counts, AS_OF], _tiles(log.lines[-1]), sections)
     return render_page(page)
 
 
 def monitor_plots(log: MonitorLog) -> list[Plot]:
     """Accuracy and ECE, the mix of tasks where there is one, the e-value."""
     last = log.lines[-1]
-    accuracies = (
-        f"Accuracy over rows. At the end {_percent(last.expected_accuracy)} is expected, "
-        f"{_percent(last.promised_accuracy)} promised and {_percent(last.accuracy)} observed."
-    )
-    shares = f"Shares of {len(last.mix or ())} tasks in the window over rows."
-    e_values = f"The e-value over rows; it ends at {last.e_value:.3g}."
     plots = [
-        Plot("accuracy", ACCURACY, accuracies, lambda: _draw_accuracy(log.drawn)),
-        Plot("mix", MIX, shares, lambda: _draw_mix(log.drawn)),
-        Plot("alarm", E_VALUE, e_values, lambda: _draw_e(log.drawn)),
+        Plot("accuracy", ACCURACY, f"Accuracy over rows. {LAST_VALUES}", lambda: _draw_accuracy(log.lines)),
+        Plot("alarm", E_VALUE, f"The e-value over rows. {LAST_VALUES}", lambda: _draw_e(log.lines)),
     ]
-    return [plot for plot in plots if plot.name != "mix" or last.mix is not None]
+    if last.mix is not None:
+        alt = f"Shares of {len(last.mix)} tasks in the window over rows."
+        plots.insert(1, Plot("mix", MIX, alt, lambda: _draw_mix(log.lines)))
+    return plots
 
 
 def _tiles(last: MonitorStatus) -> list[tuple[str, str, str]]:
@@ -152,19 +146,8 @@ def _lead(log: MonitorLog) -> str:
     first = log.first_alarm
     if first is None:
         return "No alarm: the labels that came do not contradict the confidences."
-    return (
-        f"Alarm at row {first.rows:,}, after {first.labelled:,} labels: confidences are not calibrated"
-        f"{'' if log.lines[-1].alarm else '. At the end of the log the e-value is below the alarm again'}."
-    )
-
-
-def _notes(log: MonitorLog) -> list[str]:
-    notes = [f"{len(log.lines):,} updates.", AS_OF]
-    if log.damaged:
-        notes.append(f"{log.damaged:,} damaged line{'s' if log.damaged > 1 else ''} left out.")
-    if log.replaced:
-        notes.append(f"{log.replaced:,} updates were made again after a restart; the later ones count.")
-    return notes
+    where = f"Alarm at row {first.rows:,}, after {first.labelled:,} labels"
+    return f"{where}: confidences are not calibrated."
 
 
 def _percent(value: float | None) -> str:

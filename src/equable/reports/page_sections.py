@@ -5,26 +5,22 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from equable.benchmark.settings import flatten
 from equable.reports.figures import DrawnFigure
 from equable.reports.results import Results, mean_of, percent, points
 from equable.reports.sentences import (
-    ASSUMPTION,
     RECOMMENDED,
     TOLERATED,
     accepted_sentence,
-    arrival_sentences,
     lead_method,
-    referral_sentences,
     run_names,
     shuffled,
     summarise,
 )
 from equable.reports.tables.comparison import comparison_table
-from equable.reports.tables.main import main_table
 from equable.reports.tables.table import Table
 from equable.training.settings import LEARNERS
 
@@ -62,7 +58,6 @@ def run_page(run: Results, tables: Sequence[Table], figures: Sequence[DrawnFigur
     if run.file is None:
         return Page(run.title, _kicker(run), lead, others, _tiles(run), [*kept, *_receipts([run])])
     kept.append(PageSection("files", "Files", facts=run.file.facts))
-    kept.append(PageSection("recompute", "Recompute", code=run.file.command))
     others += [run.file.about, HELD_OUT]
     return Page(run.title, "equable evaluate", lead, others, _tiles(run), kept)
 
@@ -72,13 +67,12 @@ def runs_page(runs: Sequence[Results], figures: Sequence[DrawnFigure]) -> Page:
     names = run_names(runs)
     leads = [f"{name}: {summarise(run)[0]}" for name, run in zip(names, runs, strict=True)]
     sections = [PageSection("result", "All runs", (), [comparison_table(runs)], figures)]
-    for index, (run, name) in enumerate(zip(runs, names, strict=True)):
-        table = replace(main_table(run), name=f"main-{index}")
-        sections.append(PageSection(f"run-{index}", name, summarise(run), [table]))
-    assumed = [ASSUMPTION] if any(lead_method(run) == RECOMMENDED for run in runs) else []
+    sections += [
+        PageSection(f"run-{index}", name, summarise(run))
+        for index, (run, name) in enumerate(zip(runs, names, strict=True))
+    ]
     title = f"{len(runs)} runs compared"
-    sentences = [*leads[1:], *assumed]
-    return Page(title, "equable report", leads[0], sentences, (), [*sections, *_receipts(runs)])
+    return Page(title, "equable report", leads[0], leads[1:], (), [*sections, *_receipts(runs)])
 
 
 def _kicker(run: Results) -> str:
@@ -149,7 +143,6 @@ def _sections(
     ablations = [name for name in tables if name.startswith("ablation_")]
     temperatures = ["learned_temperature", "ideal_temperature"]
     by_task = (["tasks"], temperatures, []) if run.file else ([], temperatures, ["tasks"])
-    referral = [REFERRAL, *(referral_sentences(run) or [accepted_sentence(run)])]
     layout: list[tuple[str, str, list[str], list[str], list[str], list[str]]] = [
         # key, title, texts, tables, figures, folded tables
         ("result", "Result", [], ["main"], ["worst_change", "confidence"], []),
@@ -157,8 +150,15 @@ def _sections(
         ("paper", "Beside the paper", [], ["paper"], [], []),
         ("tasks", "Task by task", [], *by_task),
         ("reliability", "Reliability", [], [], reliability, []),
-        ("arrival", "How rows arrive", [ARRIVAL, *arrival_sentences(run)], ["arrivals"], ["arrivals"], []),
-        ("referral", "Referral", referral, ["answered"], ["referral"], ["referral"]),
+        ("arrival", "How rows arrive", [ARRIVAL], ["arrivals"], ["arrivals"], []),
+        (
+            "referral",
+            "Referral",
+            [REFERRAL, accepted_sentence(run)],
+            ["answered"],
+            ["referral"],
+            ["referral"],
+        ),
         ("sets", "Prediction sets", [SETS], ["sets"], [], []),
         ("estimates", "Estimates of a batch", [ESTIMATES], ["batch_estimates"], [], []),
         ("unknown", "Unknown classes", [UNKNOWN], ["unknown"], [], []),
@@ -190,35 +190,21 @@ def _receipts(runs: Sequence[Results]) -> list[PageSection]:
 
 
 def _settings(run: Results) -> list[tuple[str, str]]:
-    flat = flatten({**run.config, "methods": _own_methods(run)})
-    if flat.get("data.source"):  # no paths of a machine
-        flat["data.source"] = Path(str(flat["data.source"])).name
+    flat = flatten(run.config)
     flat.pop("data.data_dir", None)
+    for key, value in flat.items():
+        if key == "data.source" or key.endswith(".calibrator"):  # no paths of a machine
+            flat[key] = Path(str(value)).name
     shown = {k: ", ".join(map(str, v)) if isinstance(v, list) else str(v) for k, v in flat.items()}
     return [(key, text) for key, text in shown.items() if text]
-
-
-def _own_methods(run: Results) -> dict[str, str]:
-    """Class, file name and digest of the user's own methods."""
-    found = {}
-    for name in run.own:
-        table = run.config["methods"][name]
-        code = f"{Path(str(table.get('calibrator'))).name} on {table.get('rows', 'calibration_buffer')}"
-        settings = "".join(f", {key} = {value}" for key, value in dict(table.get("settings", {})).items())
-        found[name] = f"{code}{settings}, SHA-256 {str(table.get('sha256'))[:16]}…"
-    return found
 
 
 def _provenance(run: Results) -> list[tuple[str, str]]:
     """Versions, hardware, seeds, numbers of rows, and a fingerprint of the outputs behind the scores."""
     found = dict(run.environment)
-    also = found.pop("also", [])
-    packages = found.pop("packages", {})
-    facts = [(key.replace("_", " "), str(value)) for key, value in found.items() if value is not None]
-    if packages:
-        facts.append(("packages", ", ".join(f"{name} {version}" for name, version in packages.items())))
-    if also:
-        facts.append(("continued on", "; ".join(str(machine.get("cpu")) for machine in also)))
+    also = "; ".join(str(machine.get("cpu")) for machine in found.pop("also", []))
+    facts = [(key, str(value)) for key, value in flatten(found).items() if value is not None]
+    facts += [("continued on", also)] if also else []
     digests = "".join(sorted({score.outputs for score in run.scores.values()}))
     comparison = run.at(run.methods[0])[0].comparison
     return [

@@ -89,7 +89,7 @@ def settings_apart(
     preset = str(config.get("paper", ""))
     if not preset:
         return []
-    expected = dict(default_layer().values) | flatten(tomllib.loads(read_preset(preset)))
+    expected = dict(default_layer().values) | flatten(read_preset(preset))
     given = expected | flatten({key: value for key, value in config.items() if key != "methods"})
     expected["data.image_size"] = SETTINGS[preset]["pixels"]
     given["data.image_size"] = given["data.image_size"] or SETTINGS[preset]["pixels"]

@@ -95,6 +95,5 @@ def _files(runs: Sequence[Results]) -> dict[str, bytes]:
             files["tables/all_arrivals.csv"] = RENDERERS["csv"](arrivals).encode()
     for table in tables:
         files |= {f"tables/{table.name}.{kind}": render(table).encode() for kind, render in RENDERERS.items()}
-    for figure in drawn:
-        files |= {f"figures/{name}": data for name, data in figure.files.items()}
+    files |= {f"figures/{figure.name}.svg": figure.svg.encode() for figure in drawn}
     return {**files, PAGE: render_page(page).encode()}

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from equable.benchmark.batching import STREAM_ROWS, WHOLE
 from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import PAPER, Look, draw_spreads, looks_of, new_figure
-from equable.reports.results import Arrival, Results, number, percent
-from equable.reports.sentences import arrival_name
+from equable.reports.results import Arrival, Results, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,59 +16,39 @@ if TYPE_CHECKING:
 PANELS = {"pure": "One task a batch", "mixed": "Tasks shuffled", "drift": "Drifting from task to task"}
 #: Other methods have flat lines too, which would fill the panels.
 DRAWN = ("uncalibrated", "rc", "tcil", "dats", "lascal", "arc", "bias", "taskmix")
-#: A flat line higher than the others by more than this factor is named in the caption instead.
+CAPTION = (
+    "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a part of a "
+    f"stream that drifts from task to task; hollow points: that stream served {STREAM_ROWS} rows at a time "
+    "with a window. Whiskers: standard deviation over seeds. A flat line: the method ignores batches; one "
+    "far above the others lies beyond the axis."
+)
+#: The axis ends at this factor of the highest line that depends on batches, or of RC.
 MOST_ABOVE = 1.35
 
 
-def drawn_methods(run: Results) -> tuple[list[str], list[str]]:
-    """Methods with a line, and those with a flat line too far above the others."""
-    methods = [m for m in (*DRAWN, *run.own) if m in run.arriving_methods]
-    flat = [m for m in methods if run.ignores_batches(m)]
-    reached = [highest(run, m) for m in methods if m not in flat or m == "rc"]
-    above = [m for m in flat if reached and highest(run, m) > MOST_ABOVE * max(reached)]
-    return [m for m in methods if m not in above], above
+def drawn_methods(run: Results) -> list[str]:
+    """Methods with a line."""
+    return [m for m in (*DRAWN, *run.own) if m in run.arriving_methods]
 
 
-def highest(run: Results, method: str) -> float:
-    """The largest average ECE of a method, in percent."""
-    return 100 * max(run.arrival_means(method, run.arrivals_measured).values())
+def eces(run: Results, method: str) -> list[float]:
+    """Average ECE of a method in each arrival, in percent."""
+    return [100 * value for value in run.arrival_means(method, run.arrivals_measured).values()]
 
 
 def arrivals_plot(run: Results) -> Plot | None:
     """One line a method, one panel an arrival; None where no arrivals were measured."""
     if not run.arrivals:
         return None
-    parts = []
-    for method in drawn_methods(run)[0]:
-        found = run.arrival_means(method, run.arrivals_measured)
-        words = ", ".join(f"{arrival_name(way)} {percent(value)} %" for way, value in found.items())
-        if run.ignores_batches(method):
-            words = f"{percent(next(iter(found.values())))} % however rows arrive"
-        parts.append(f"{run.label(method)}: {words}")
-    alt = f"Average ECE by the way rows arrive. {'; '.join(parts)}."
-    return Plot("arrivals", _caption(run), alt, lambda: draw_arrivals(run))
-
-
-def _caption(run: Results) -> str:
-    """What the figure shows, and which methods it leaves out."""
-    _, above = drawn_methods(run)
-    others = [run.label(m) for m in run.ranked if m in run.arriving_methods and m not in (*DRAWN, *run.own)]
-    streamed = f"; hollow points: that stream served {STREAM_ROWS} rows at a time with a window"
-    text = (
-        "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a part of "
-    )
-    text += "a stream that drifts from task to task"
-    text += f"{streamed}." if any(kind == "stream" for kind, _ in run.arrivals_measured) else "."
-    text += " Whiskers: standard deviation over seeds." if len(run.seeds) > 1 else ""
-    text += " A flat line: the method ignores batches"
-    text += f", as do {', '.join(others)}, which are not drawn." if others else "."
-    named = ", ".join(f"{run.label(m)} at {number(highest(run, m), 1)} %" for m in above)
-    return f"{text} Above the axis: {named}." if named else text
+    ends = {run.label(m): (min(eces(run, m)), max(eces(run, m))) for m in drawn_methods(run)}
+    parts = (f"{label} {number(low, 1)} to {number(high, 1)} %" for label, (low, high) in ends.items())
+    alt = f"Average ECE by the way rows arrive, lowest to highest. {'; '.join(parts)}."
+    return Plot("arrivals", CAPTION, alt, lambda: draw_arrivals(run))
 
 
 def draw_arrivals(run: Results) -> Figure:
     """The lines of methods that ignore batches are flat."""
-    methods, _ = drawn_methods(run)
+    methods = drawn_methods(run)
     looks = looks_of(run, methods)
     panels = [kind for kind in PANELS if any(way[0] == kind for way in run.arrivals_measured)]
     figure, axes = new_figure(1.7 * len(panels) + 0.75, rows=len(panels), sharey=True)
@@ -79,7 +58,7 @@ def draw_arrivals(run: Results) -> Figure:
         ways = [way for way in run.arrivals_measured if way[0] == kind]
         stream = [way for way in run.arrivals_measured if way[0] == "stream"] if kind == "drift" else []
         for method in flat:
-            panel.axhline(highest(run, method), label=run.label(method), **looks[method].options(marker=""))
+            panel.axhline(eces(run, method)[0], label=run.label(method), **looks[method].options(marker=""))
         for place, method in enumerate(aware):
             shift = 0.09 * (place - (len(aware) - 1) / 2)
             _draw_line(panel, run, method, ways, shift, looks[method])
@@ -88,6 +67,9 @@ def draw_arrivals(run: Results) -> Figure:
         panel.set_title(PANELS[kind])
         panel.set_xlim(-0.45, 4.45)
         panel.grid(axis="y")
+    reached = [max(eces(run, m)) for m in methods if m in aware or m == "rc"]
+    if reached:
+        axes[0].set_ylim(top=min(axes[0].get_ylim()[1], MOST_ABOVE * max(reached)))
     axes[-1].set_xlabel("Rows in a batch")
     figure.supylabel("Average ECE (%)", fontsize=9.5)
     handles, labels = axes[0].get_legend_handles_labels()

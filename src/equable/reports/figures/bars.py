@@ -21,8 +21,8 @@ from equable.reports.figures.style import (
     look,
     new_figure,
 )
-from equable.reports.results import ABLATION_TITLES, Results, number
-from equable.reports.sentences import ablation_title, setting_name
+from equable.reports.results import ABLATION_TITLES, Results
+from equable.reports.sentences import ablation_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,8 +34,7 @@ def ablation_plot(run: Results, name: str) -> Plot | None:
     if not all(isinstance(s, int | float) and not isinstance(s, bool) for s in values):
         return None
     caption = f"Average ECE of DATS by {ABLATION_TITLES.get(name, name)}."
-    parts = (f"{setting_name(s)}: {number(100 * value.mean)} %" for s, value in values.items())
-    alt = f"Average ECE of DATS. {'; '.join(parts)}."
+    alt = f"{caption} The table of this ablation holds the numbers."
     return Plot(f"ablation_{name}", caption, alt, lambda: _draw_ablation(run, name))
 
 
@@ -65,12 +64,10 @@ def runtime_plot(run: Results) -> Plot | None:
     """Seconds of calibration summed over tasks, in parts; a file has none."""
     if run.file is not None:
         return None
-    totals = {m: run.summed_seconds(m, "total") for m in run.ranked if m != "uncalibrated"}
-    timed = {m: value for m, value in totals.items() if value is not None}
+    timed = [m for m in run.ranked if m != "uncalibrated" and run.summed_seconds(m, "total")]
     caption = "Seconds of the calibration phases of all tasks together: network passes, fit, application."
-    parts = (f"{run.label(m)} {number(value.mean)} s" for m, value in timed.items())
-    alt = f"Seconds of calibration. {', '.join(parts)}."
-    return Plot("runtime", caption, alt, lambda: _draw_runtime(run, list(timed)))
+    alt = "Bars of the seconds of calibration by method; the table of seconds holds the numbers."
+    return Plot("runtime", caption, alt, lambda: _draw_runtime(run, timed))
 
 
 def _draw_runtime(run: Results, methods: Sequence[str]) -> Figure:

@@ -11,7 +11,7 @@ from equable.arrays import FloatArray
 from equable.benchmark.score_record import ACCEPTED_ERROR, Score
 from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, looks_of, new_figure
-from equable.reports.results import Results, mean_of, number_list, percent
+from equable.reports.results import Results, mean_of, percent
 from equable.reports.sentences import TOLERATED, accepted_sentence, featured
 
 if TYPE_CHECKING:
@@ -62,12 +62,8 @@ def reliability_plot(run: Results, method: str) -> Plot:
         "accuracy; below it the classifier is overconfident. A dot's area is its share of the rows; titles "
         "give the ECE."
     )
-    before, after = (
-        number_list(100 * mean_of(run.of_task(name, "ece", view)) for view in run.views)
-        for name in ("uncalibrated", method)
-    )
     names = ", ".join(map(run.task_name, run.views))
-    alt = f"Reliability diagrams of {names}. ECE before {run.label(method)}: {before} %; after: {after} %."
+    alt = f"Reliability diagrams of {names}{sides}; the table by task holds the ECE."
     name = f"reliability_{list(run.methods).index(method) if run.file else method}"
     return Plot(name, caption, alt, lambda: _draw_reliability(run, method))
 
@@ -133,7 +129,6 @@ def _draw_referral(run: Results) -> Figure:
     figure.supxlabel("Referred to a person (%)", fontsize=9.5)
     figure.supylabel("Error among the rest (%)", fontsize=9.5)
     handles, labels = panels[0].get_legend_handles_labels()
-    room = max(1, 52 // (7 + max(map(len, labels))))
-    room = len(labels) if len(labels) < 5 and max(map(len, labels)) < 13 else room
-    figure.legend(handles, labels, loc="outside upper left", ncols=min(room, len(labels)), handlelength=2.2)
+    columns = 3 if max(map(len, labels)) < 13 else 1  # names of files are long
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=2.2)
     return figure

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from equable.errors import MissingExtraError
+from equable.reports.templates import ASSETS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +40,6 @@ DARK = {
 }
 
 WIDTH = 4.8  # inches: at a phone's width letters keep their size
-PNG_DPI = 200
 LINE_WIDTH, MARKER_SIZE = 1.6, 5.0  # points
 
 
@@ -107,40 +107,6 @@ def look(method: str) -> Look:
     return LOOKS.get(method, OTHER_LOOK)
 
 
-RC: Any = {
-    "svg.hashsalt": "equable",
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9.5,
-    "text.parse_math": False,  # titles come from users: a dollar sign is a dollar sign
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "axes.axisbelow": True,
-    "figure.facecolor": PAPER,
-    "figure.constrained_layout.use": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "hatch.linewidth": 0.8,
-    "hatch.color": PAPER,
-    "lines.linewidth": LINE_WIDTH,
-    "lines.markersize": MARKER_SIZE,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-}
-
-
 @contextmanager
 def drawing() -> Iterator[None]:
     """Draw with our settings alone, whatever the user's matplotlibrc says."""
@@ -148,9 +114,7 @@ def drawing() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise MissingExtraError("figures need matplotlib: pip install 'equable[report]'") from error
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(RC)
+    with matplotlib.rc_context(fname=ASSETS / "figures.mplstyle"):
         yield
 
 
@@ -188,17 +152,10 @@ def bar_rows(axes: Axes, names: Sequence[str], texts: Sequence[str], tips: Seque
     axes.margins(x=0.14)
 
 
-def to_png(figure: Figure) -> bytes:
-    """The figure on a white background."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=PNG_DPI, metadata={"Software": None})
-    return stream.getvalue()
-
-
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
 
-def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> bytes:
+def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> str:
     """The figure for light and dark, with its alt text; `name` makes its ids unique on a page."""
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
@@ -220,7 +177,7 @@ def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> bytes:
     ElementTree.register_namespace("", SVG)
     ElementTree.register_namespace("xlink", XLINK)
     text: bytes = ElementTree.tostring(root, encoding="utf-8")
-    return text
+    return text.decode()
 
 
 def _dark_css() -> str:

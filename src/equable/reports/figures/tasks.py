@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import FloatArray
-from equable.reports.figures.labels import LineEnd, label_ends
 from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import (
     BLUE,
@@ -142,48 +141,39 @@ def ideal_plot(run: Results) -> Plot | None:
 def _draw_ideal(run: Results, ideal: FloatArray, single: FloatArray) -> Figure:
     figure, (axes,) = new_figure(2.7)
     x = np.arange(1, run.n_tasks + 1)
-    _band(axes, x, ideal, "ideal", look("oracle_task"))
-    axes.plot(x, single.mean(axis=0), **look("oracle_single").options())
+    _band(axes, x, ideal, "each task's own", look("oracle_task"))
+    axes.plot(x, single.mean(axis=0), label="one for all", **look("oracle_single").options())
     temperature_axis(axes, [*ideal.mean(axis=0), *single.mean(axis=0)])
     task_axis(axes, run)
-    own = LineEnd(x[-1], ideal.mean(axis=0)[-1], "each task's\nown", look("oracle_task"))
-    one = LineEnd(x[-1], single.mean(axis=0)[-1], "one for all", look("oracle_single"))
-    label_ends(axes, [own, one], gap=0.14)
+    figure.legend(loc="outside upper left", ncols=2, handlelength=2.2)
     return figure
-
-
-#: Names that fit beside the figure; with more it grows.
-MOST_NAMES = 15
 
 
 def learned_plot(run: Results) -> Plot | None:
     """Temperature of each task by method (Figure 5)."""
-    found = run.temperatures_by_method()
-    if not (run.has_tasks and found):
+    if not (run.has_tasks and run.temperatures_by_method()):
         return None
     caption = "Temperature that each method gives to each task's test set (the paper's Figure 5)."
     caption += " The broad line is ideal." if "oracle_task" in run.methods else ""
-    parts = (f"{run.label(m)}: {number_list(values.mean(axis=0), 2)}" for m, values in found.items())
-    alt = f"Temperature by task. {'; '.join(parts)}."
+    alt = "Temperature by task, a line a method; the table of every task and method holds the numbers."
     return Plot("learned_temperature", caption, alt, lambda: draw_learned_temperature(run))
 
 
 def draw_learned_temperature(run: Results) -> Figure:
-    """A line a method, the ideal one broad behind them."""
-    found = {method: values.mean(axis=0) for method, values in run.temperatures_by_method().items()}
-    names = max(MOST_NAMES, len(found))
-    figure, (axes,) = new_figure(3.3 * names / MOST_NAMES)
+    """A line a method, the ideal one broad behind them; the legend is in the order of the last task."""
+    means = {method: values.mean(axis=0) for method, values in run.temperatures_by_method().items()}
+    found = dict(sorted(means.items(), key=lambda item: -item[1][-1]))
+    figure, (axes,) = new_figure(max(3.3, 0.2 * len(found)))
     x = np.arange(1, run.n_tasks + 1)
-    looks = looks_of(run, list(found))
-    ends = []
+    looks = looks_of(run, list(means))
     for method, mean in found.items():
         style = looks[method]
         ideal = method == "oracle_task"
         if ideal:
             axes.plot(x, mean, color=style.color, linewidth=6, alpha=0.35, zorder=1)
-        axes.plot(x, mean, zorder=2 if ideal else 3, **style.options())
-        ends.append(LineEnd(x[-1], mean[-1], "ideal" if ideal else run.label(method), style))
+        label = "ideal" if ideal else run.label(method)
+        axes.plot(x, mean, zorder=2 if ideal else 3, label=label, **style.options())
     temperature_axis(axes, np.concatenate(list(found.values())).tolist())
     task_axis(axes, run)
-    label_ends(axes, ends, gap=1 / names)
+    figure.legend(loc="outside right upper", handlelength=2.6)
     return figure

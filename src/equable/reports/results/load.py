@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from equable.benchmark.batching import SCHEMA
+from equable.benchmark.layers import parse_toml
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score
 from equable.benchmark.sealed_settings import changes
@@ -36,7 +36,10 @@ def load_results(folder: Path) -> Results:
     _require_one_setting(folder, scores)
     last = max(task for _, task, _ in scores)
     outputs = {score.outputs for (_, task, _), score in scores.items() if task == last}
-    config = _read_toml(folder / "config.toml")
+    arrivals = list(_arrivals(folder / "arrivals", outputs))
+    settings = folder / "config.toml"
+    text = settings.read_text(encoding="utf-8", errors="replace") if settings.exists() else ""
+    config = parse_toml(text, str(settings))
     environment = folder / "environment.json"
     return Results(
         name=folder.resolve().name,
@@ -45,8 +48,8 @@ def load_results(folder: Path) -> Results:
         scores=scores,
         noise=noise,
         ablations=_ablations(folder / "ablations", outputs),
-        arrivals=_arrivals(folder / "arrivals", outputs, "records"),
-        decisions=_arrivals(folder / "arrivals", outputs, "decisions"),
+        arrivals=tuple(record for stored in arrivals for record in stored["records"]),
+        decisions=tuple(record for stored in arrivals for record in stored.get("decisions", [])),
         unknown=unknown_records(folder, sorted({seed for seed, task, _ in scores if task == last})),
         known=METHODS | _own_methods(config),
     )
@@ -74,15 +77,6 @@ def _require_one_setting(folder: Path, scores: Scores) -> None:
             )
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{path} must be a TOML file; it is damaged: {error}") from error
-
-
 def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
     """The records of these outputs; ``<name>_rc`` is RC in the ablation <name>."""
     records: list[Record] = []
@@ -95,13 +89,11 @@ def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
     return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
 
 
-def _arrivals(folder: Path, outputs: set[str], key: str) -> tuple[Record, ...]:
-    """The records or decisions that were measured on these outputs; others are outdated."""
-    found: list[Record] = []
+def _arrivals(folder: Path, outputs: set[str]) -> Iterator[Record]:
+    """What was measured on these outputs; the rest is outdated."""
     for path in sorted(folder.glob("seed-*.json")):
         value = read_sealed(path)
         if not isinstance(value, dict) or not {"outputs", "records"} <= set(value):
             raise FileFormatError(f"{path} must hold arrivals; it holds other keys. Delete it")
-        current = value.get("schema") == SCHEMA and value["outputs"] in outputs
-        found += value.get(key, []) if current else []
-    return tuple(found)
+        if value.get("schema") == SCHEMA and value["outputs"] in outputs:
+            yield value

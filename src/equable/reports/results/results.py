@@ -34,11 +34,10 @@ Arrival = tuple[str, int]  # how rows arrive, and the size of a batch
 
 
 class FileSource(NamedTuple):
-    """What a page says about a file of outputs: its rows and batches, its digests, the command."""
+    """What a page says about a file of outputs: its rows and batches, its digests."""
 
     about: str
     facts: tuple[tuple[str, str], ...]
-    command: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,12 +249,6 @@ class Results:
     def accepted(self, method: str, index: int) -> Spread | None:
         """Share of a task's rows acceptable at the tolerated error; index `n_tasks` is all rows."""
         return spread([score.accepted[index] for score in self.at(method)])
-
-    def accepted_gain(self, method: str, index: int) -> Spread | None:
-        """Share of rows accepted − share accepted with RC, paired by seed."""
-        with_rc = {score.seed: score.accepted[index] for score in self.at("rc")}
-        found = [score for score in self.at(method) if score.seed in with_rc]
-        return spread([score.accepted[index] - with_rc[score.seed] for score in found])
 
     def estimated(self, method: str, task: int, name: str) -> Spread | None:
         """A value of the calibrator's explanation of one task's test set."""

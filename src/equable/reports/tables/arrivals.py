@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from equable.benchmark.batching import AS_GIVEN, STREAM_ROWS, STREAM_WINDOW, WHOLE
+from equable.benchmark.batching import STREAM_WINDOW, WHOLE
 from equable.reports.results import Arrival, Results
+from equable.reports.sentences import arrival_name
 from equable.reports.tables.main import METRICS, method_table, seeds_note
 from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, percent
 
@@ -24,19 +25,6 @@ STANDARD: dict[Arrival, tuple[str, ...]] = {
     ("mixed", 32): tuple(MEASURES),
     ("pure", 1): MEANS,
 }
-KINDS = {"pure": "One task", "mixed": "Shuffled", "drift": "Drifting"}
-
-
-def short_name(arrival: Arrival) -> str:
-    """How rows arrive, for a heading."""
-    kind, batch = arrival
-    if arrival == AS_GIVEN:
-        return "Batches as given"
-    if kind == "stream":
-        return f"Stream, {STREAM_ROWS} at a time"
-    if batch == 1:
-        return "Single rows"
-    return f"{KINDS[kind]}, whole set" if batch == WHOLE else f"{KINDS[kind]}, {batch} a batch"
 
 
 def arrivals_table(results: Results) -> Table | None:
@@ -47,7 +35,7 @@ def arrivals_table(results: Results) -> Table | None:
     if not places:
         return None
     columns = tuple(
-        replace(MEASURES[key], key=f"{way[0]}_{way[1]}_{key}", group=short_name(way)) for way, key in places
+        replace(MEASURES[key], key=f"{way[0]}_{way[1]}_{key}", group=arrival_name(way)) for way, key in places
     )
 
     def cells(method: str) -> list[Cell]:
@@ -78,7 +66,7 @@ def all_arrivals_table(results: Results) -> Table | None:
         return Row(results.label(method), tuple(cells))
 
     sections = tuple(
-        Section(short_name(way), tuple(row(m, way) for m in methods)) for way in results.distinct_arrivals
+        Section(arrival_name(way), tuple(row(m, way) for m in methods)) for way in results.distinct_arrivals
     )
     note = (
         f"The stream drifts from task to task, with a window of {STREAM_WINDOW} rows; LaSCal is not streamed."

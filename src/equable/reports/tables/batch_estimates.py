@@ -12,17 +12,12 @@ ROWS = Column("effective_rows", "Effective rows", digits=0, about="calibration r
 #: Method → its estimates.
 ESTIMATES = {
     "taskmix": (
-        percent("own_task", "Own task", 1, about="share of the task mix on the true task"),
-        percent(
-            "reference_probability",
-            "Like the buffer",
-            1,
-            about="probability that the batch is mixed like the calibration buffer",
-        ),
+        percent("own_task", "Own task", 1),
+        percent("reference_probability", "Like the buffer", 1),
         ROWS,
     ),
     "arc": (
-        percent("own_classes", "Own classes", 1, about="share of the class mix on the task's own classes"),
+        percent("own_classes", "Own classes", 1),
         Column("temperature", "Temperature", about="of the test set"),
         ROWS,
     ),

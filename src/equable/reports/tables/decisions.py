@@ -8,8 +8,7 @@ from equable.benchmark.decide import LEVEL
 from equable.decisions.prediction_sets import GUARANTEES
 from equable.reports.results import Results, spread
 from equable.reports.results.results import Record
-from equable.reports.sentences import TOLERATED
-from equable.reports.tables.arrivals import short_name
+from equable.reports.sentences import TOLERATED, arrival_name
 from equable.reports.tables.main import seeds_note
 from equable.reports.tables.table import Column, Row, Section, Table, cell, percent
 
@@ -69,7 +68,7 @@ def _by_arrival(
     found: dict[tuple[str, str], list[Record]] = {}
     for record in results.decisions:
         if record["seed"] in results.seeds:
-            heading = short_name((record["arrival"], record["batch"]))
+            heading = arrival_name((record["arrival"], record["batch"]))
             found.setdefault((heading, record["method"]), []).append(record)
     sections: dict[str, list[Row]] = {}
     for (heading, method), records in found.items():

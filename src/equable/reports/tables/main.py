@@ -146,7 +146,8 @@ def main_table(results: Results, *, narrow: bool = False) -> Table:
 
     def cells(method: str) -> list[Cell]:
         found = metric_cells(results, method, columns[: len(METRICS)])
-        return _named_tasks(results, method, found) if results.file else found
+        worst = spread([max(task["ece"] for task in s.comparison["tasks"]) for s in results.at(method)])
+        return [*found, cell(WORST, worst)] if results.file else found
 
     floor = [cell(c, results.floor()) if c.key == "average_ece" else Cell() for c in columns]
     floor = floor if results.floor() and not results.file else []
@@ -160,21 +161,6 @@ def _main_title(results: Results) -> str:
     if not results.is_finished:
         return f"After {results.n_tasks} of {results.planned_tasks} tasks"
     return f"After all {results.n_tasks} tasks" if results.planned_tasks > 1 else "After the first task"
-
-
-def _named_tasks(results: Results, method: str, cells: list[Cell]) -> list[Cell]:
-    """The cells and the highest ECE of any task; maxΔECE and that name their task in brackets."""
-
-    def named(one: Cell, metric: str) -> Cell:
-        values = results.task_means(method, metric)
-        name = results.task_name(values.index(max(values))).removeprefix("Task ")
-        return replace(one, text=f"{one.text} [{name}]")
-
-    worst = spread([max(task["ece"] for task in s.comparison["tasks"]) for s in results.at(method)])
-    place = list(METRICS).index("max_delta_ece")
-    if method != "uncalibrated":
-        cells[place] = named(cells[place], "delta_ece")
-    return [*cells, named(cell(WORST, worst), "ece")]
 
 
 # One digit: with such intervals the second says nothing.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from equable.reports.tables.table import Cell, Row, Table
+from equable.reports.tables.table import Cell, Table
+from equable.reports.templates import load_template
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -31,6 +31,14 @@ _LATEX_ESCAPES = str.maketrans(
     }
     | {character: f"\\{character}" for character in "{}$&%#_"}
 )
+#: Delimiters that LaTeX does not use.
+LATEX_SYNTAX = {
+    "block_start_string": "<%",
+    "block_end_string": "%>",
+    "variable_start_string": "<<",
+    "variable_end_string": ">>",
+    "trim_blocks": True,
+}
 
 
 def markdown(table: Table) -> str:
@@ -40,17 +48,15 @@ def markdown(table: Table) -> str:
     for section in table.sections:
         if section.title:
             grid.append([f"*{_plain(section.title)}*", *[""] * width])
-        grid += [_texts(row, _plain, "**{}**") for row in section.rows]
+        grid += [[_plain(row.label), *map(_markdown_cell, row.cells)] for row in section.rows]
     heading, *rows = ["| " + " | ".join(texts) + " |" for texts in grid]
     notes = [f"\n{_plain(note)}" for note in table.all_notes]
     ruled = "|" + ":---|" + "---:|" * width
     return "\n".join([f"### {_plain(table.full_title)}", "", heading, ruled, *rows, *notes]) + "\n"
 
 
-def _texts(row: Row, escape: Callable[[str], str], bold: str) -> list[str]:
-    """The label and the cells as text, the best in bold."""
-    cells = [bold.format(escape(c.text)) if c.best else escape(c.text) for c in row.cells]
-    return [escape(row.label), *cells]
+def _markdown_cell(cell: Cell) -> str:
+    return f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text)
 
 
 def _plain(text: str) -> str:
@@ -64,44 +70,7 @@ def _plain(text: str) -> str:
 
 def latex(table: Table) -> str:
     """The table for booktabs, with caption and label."""
-    width = len(table.columns) + 1
-    body = []
-    for section in table.sections:
-        body.append(r"\midrule")
-        if section.title:
-            body.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_tex(section.title)}}}}} \\")
-        rows = [_texts(row, _tex, r"\textbf{{{}}}") for row in section.rows]
-        body += [" & ".join(texts) + r" \\" for texts in rows]
-    heading = " & ".join(_tex(text) for text in [table.stub, *(c.short for c in table.columns)])
-    caption = " ".join([_tex(table.full_title) + ".", *(_tex(note) for note in table.all_notes)])
-    lines = [
-        "% needs \\usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{caption}}}",
-        rf"\label{{tab:{table.name}}}",
-        rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
-        r"\toprule",
-        *_latex_groups(table),
-        rf"{heading} \\",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_groups(table: Table) -> list[str]:
-    """A line above the headings where columns have groups, each underlined."""
-    if not table.groups:
-        return []
-    cells, rules, at = [""], [], 2
-    for name, span in table.groups:
-        cells.append(rf"\multicolumn{{{span}}}{{c}}{{{_tex(name)}}}")
-        rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
-        at += span
-    return [" & ".join(cells) + r" \\", " ".join(rules)]
+    return load_template("table.tex.jinja", {"tex": _tex}, **LATEX_SYNTAX).render(table=table)
 
 
 def _tex(text: str) -> str:
