@@ -98,7 +98,9 @@ def read_json(path: PathLike) -> Any:
 
 def write_sealed(path: PathLike, value: Mapping[str, Any]) -> None:
     """Write a JSON object together with the SHA-256 of its content, under ``sha256``."""
-    write_json(path, {**value, SEAL: _seal(value)})
+    # Converted to JSON types first: tuples become lists and number keys become text.
+    plain = json.loads(json.dumps(value))
+    write_json(path, {**plain, SEAL: _seal(plain)})
 
 
 def read_sealed(path: PathLike) -> Any:
@@ -109,9 +111,7 @@ def read_sealed(path: PathLike) -> Any:
     return value
 
 
-def _seal(value: Mapping[str, Any]) -> str:
-    # Converted to JSON types first: tuples become lists and number keys become text.
-    plain = json.loads(json.dumps(value))
+def _seal(plain: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 

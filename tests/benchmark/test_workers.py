@@ -15,7 +15,7 @@ import pytest
 from equable.benchmark import seed_process, workers
 from equable.benchmark.lease import FILE, hold
 from equable.benchmark.seed_process import SeedJob, SeedState
-from equable.benchmark.workers import Workers, run_seeds, seed_jobs, watch_seed
+from equable.benchmark.workers import Workers, default_jobs, run_seeds, seed_jobs, watch_seed
 from equable.errors import ClusterError, LockedError
 
 #: A seed process that ends as its seed says; in its place stands the real one.
@@ -144,6 +144,20 @@ def test_threads_and_bars(tmp_path, tiny_config, monkeypatch):
         assert first(free, Workers(1)).progress
         assert not first(free, Workers(1), False).progress
         assert not first(free, Workers(2)).progress
+
+
+def test_seeds_with_threads_of_their_own_fill_the_cores(tiny_config, monkeypatch):
+    def trained(**settings):
+        training = tiny_config.training.model_copy(update=settings)
+        return tiny_config.model_copy(update={"training": training})
+
+    monkeypatch.setattr(workers, "cpu_count", lambda: 8)
+    one, three, free = (trained(threads=number) for number in (1, 3, 0))
+    assert [default_jobs([config]) for config in (one, three, free)] == [8, 2, 1]
+    assert default_jobs([trained(threads=9)]) == 1
+    assert default_jobs([one, three]) == 2, "the widest seed decides"
+    assert default_jobs([one, free]) == 1
+    assert default_jobs([trained(threads=1, device="cuda")]) == 1, "a GPU is shared by nobody"
 
 
 # What a cluster may do with a future ------------------------------------------------------------------

@@ -17,13 +17,12 @@ from equable.benchmark.main_metrics import computed_metrics
 from equable.benchmark.settings import ScoreSettings
 from equable.errors import FileFormatError
 from equable.files import read_sealed, write_sealed
-from equable.metrics import (
-    RiskCoverage,
-    compare_tasks,
-    expected_calibration_error,
-    reliability_curve,
-    risk_coverage,
-)
+from equable.metrics import RiskCoverage, compare_tasks
+from equable.metrics.bins import BinSums, bin_sums
+from equable.metrics.calibration import plug_in_error
+from equable.metrics.referral import risk_curve
+from equable.metrics.reliability import curve_of
+from equable.metrics.top_label import top_label
 
 SCHEMA = 1
 #: The tolerated error among accepted rows, for referral.
@@ -90,16 +89,17 @@ def score_rows(
     comparison = compare_tasks(labels, tasks, before, after, **settings)
     n_bins = comparison.n_bins
     members = rows_by_task(tasks)
-    views = [(labels[rows], after[rows]) for rows in (*members, np.arange(len(labels)))]
-    curves = [risk_coverage(*view) for view in views]
+    confidence, hit = top_label(labels, after)
+    views = [(confidence[rows], hit[rows]) for rows in (*members, np.arange(len(labels)))]
+    curves = [risk_curve(*view) for view in views]
     return {
         "comparison": {**comparison.to_dict(), **computed_metrics(labels, members, after)},
         "pooled": {
-            strategy: expected_calibration_error(labels, after, n_bins=n_bins, strategy=strategy)
-            for strategy in ("uniform", "quantile")
+            "uniform": plug_in_error(bin_sums(confidence, hit, n_bins, "uniform")),
+            "quantile": plug_in_error(bin_sums(confidence, hit, n_bins, "quantile")),
         },
-        "confidence": [float(found.max(axis=1).mean()) for _, found in views[:-1]],
-        "reliability": [_reliability(*view, n_bins) for view in views[:-1]],
+        "confidence": [float(found.mean()) for found, _ in views[:-1]],
+        "reliability": [_reliability(bin_sums(*view, n_bins, "uniform")) for view in views[:-1]],
         "referral": [_thinned(curve) for curve in curves],
         "accepted": [_accepted(curve) for curve in curves],
     }
@@ -110,8 +110,8 @@ def rows_by_task(tasks: IntArray) -> list[IntArray]:
     return [np.flatnonzero(tasks == task) for task in np.unique(tasks)]
 
 
-def _reliability(labels: IntArray, probabilities: FloatArray, n_bins: int) -> dict[str, list[float | None]]:
-    curve = reliability_curve(labels, probabilities, n_bins=n_bins).to_dict()
+def _reliability(sums: BinSums) -> dict[str, list[float | None]]:
+    curve = curve_of(sums).to_dict()
     return {name: list(curve[name]) for name in ("count", "confidence", "accuracy")}
 
 

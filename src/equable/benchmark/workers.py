@@ -14,7 +14,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -39,6 +39,12 @@ class Workers:
     jobs: int = 1
     dask: str | None = None
     tries: int = TRIES
+
+
+def default_jobs(configs: Collection[Config]) -> int:
+    """Seeds at once if no number is given: one, or as many as the cores hold if their threads are set."""
+    threads = [config.training.threads for config in configs if config.training.device == "cpu"]
+    return max(1, cpu_count() // max(threads)) if len(threads) == len(configs) and all(threads) else 1
 
 
 def seed_jobs(

@@ -63,7 +63,15 @@ def run(
         list[str] | None, typer.Option("--set", help="key=value, as in default.toml; may be repeated.")
     ] = None,
     method: Method = None,
-    jobs: Jobs = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            help="Seeds at once; by default one, or as many as the cores hold if training.threads is set.",
+        ),
+    ] = None,
     dask: Annotated[
         str | None,
         typer.Option(
@@ -81,7 +89,7 @@ def run(
     from equable.benchmark.run import run as run_all
     from equable.benchmark.run import run_grid
     from equable.benchmark.run_folder import GRID_FILE
-    from equable.benchmark.workers import Workers
+    from equable.benchmark.workers import Workers, default_jobs
 
     what = os.path.expanduser(what)
     for name in ("config.toml", GRID_FILE):
@@ -89,7 +97,6 @@ def run(
             out = out or Path(what)
             what = str(Path(what) / name)
     target = out or Path("runs") / Path(what).stem
-    workers = Workers(jobs, dask, tries)
     progress = False if json else None
     if is_grid(Path(what)):
         if data is not None or method:
@@ -97,12 +104,14 @@ def run(
                 "a grid names its data and methods itself", param_hint="--data, --method"
             )
         grid = load_grid(Path(what), data_dir=data_dir, settings=set_ or (), seeds=seeds)
+        workers = Workers(jobs or default_jobs(grid.runs.values()), dask, tries)
         result = run_grid(grid, target, workers=workers, progress=progress, report=_write_report)
         _print_run(result, json)
         return
     config = load_config(
         what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds, methods=method or ()
     )
+    workers = Workers(jobs or default_jobs([config]), dask, tries)
     _print_run(run_all(config, target, workers=workers, progress=progress, report=_write_report), json)
 
 

@@ -49,7 +49,7 @@ def expected_calibration_error(
     0.475
     """
     sums = top_label_sums(y_true, y_prob, n_bins, strategy)
-    return _debiased(sums) if debias else _plug_in(sums)
+    return _debiased(sums) if debias else plug_in_error(sums)
 
 
 def classwise_ece(y_true: Any, y_prob: Any, *, n_bins: int = 10, strategy: Strategy = "uniform") -> float:
@@ -63,7 +63,7 @@ def classwise_ece(y_true: Any, y_prob: Any, *, n_bins: int = 10, strategy: Strat
     """
     labels, probabilities = checked_pair(y_true, y_prob)
     columns = enumerate(probabilities.T)
-    errors = [_plug_in(bin_sums(column, labels == c, n_bins, strategy)) for c, column in columns]
+    errors = [plug_in_error(bin_sums(column, labels == c, n_bins, strategy)) for c, column in columns]
     return float(np.mean(errors))
 
 
@@ -118,7 +118,8 @@ def _mean_absolute_gap(chance: FloatArray, n_resamples: int, rng: np.random.Gene
     return total / n_resamples
 
 
-def _plug_in(sums: BinSums) -> float:
+def plug_in_error(sums: BinSums) -> float:
+    """The ECE of the sums of its bins."""
     return float(np.sum(np.abs(sums.gap)) / np.sum(sums.count))
 
 

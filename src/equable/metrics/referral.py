@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from equable.arrays import FloatArray
+from equable.arrays import BoolArray, FloatArray
 from equable.errors import InputError
 from equable.metrics.top_label import checked_pair, top_label
 
@@ -42,7 +42,11 @@ def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:
     >>> curve.coverage.round(2), curve.risk.round(2), round(curve.area, 3)
     (array([0.33, 1.  ]), array([0.  , 0.33]), 0.222)
     """
-    confidence, correct = top_label(*checked_pair(y_true, y_prob))
+    return risk_curve(*top_label(*checked_pair(y_true, y_prob)))
+
+
+def risk_curve(confidence: np.ndarray, correct: BoolArray) -> RiskCoverage:
+    """`risk_coverage` of top labels: their confidences (N,), and whether they are correct (N,)."""
     order = np.argsort(-confidence, kind="stable")
     ordered = confidence[order].astype(np.float64)
     last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)  # last row of each run of ties

@@ -9,7 +9,7 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.errors import MissingExtraError
-from equable.metrics.bins import Strategy, top_label_sums
+from equable.metrics.bins import BinSums, Strategy, top_label_sums
 from equable.metrics.calibration import expected_calibration_error
 
 if TYPE_CHECKING:
@@ -57,7 +57,11 @@ def reliability_curve(
     >>> curve.count, curve.confidence, curve.accuracy
     (array([0, 2]), array([  nan, 0.875]), array([nan, 0.5]))
     """
-    sums = top_label_sums(y_true, y_prob, n_bins, strategy)
+    return curve_of(top_label_sums(y_true, y_prob, n_bins, strategy))
+
+
+def curve_of(sums: BinSums) -> ReliabilityCurve:
+    """The curve of the sums of its bins."""
     count = np.where(sums.count > 0, sums.count, np.nan)
     hit_rate = sums.hits / count
     lower, upper = wilson_interval(hit_rate, count)
