@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from planted import Incremental, make_incremental
 
@@ -31,3 +34,36 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("EQUABLE_DATA does not name the folder of real data, which is not distributed")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def common_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all processes of this test run."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+@pytest.fixture(scope="session")
+def made_once(common_folder: Path) -> Callable[[str, Callable[[Path], object]], Path]:
+    """``made_once(name, make)`` is a folder that the first who asks has made, for all processes to read."""
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = common_folder / name, common_folder / f"{name}.done"
+        with FileLock(common_folder / f"{name}.lock"):
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture
+def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have empty figures, which take no time; for tests of everything else."""
+    from equable.reports.figures import DrawnFigure
+
+    def draw(plot: Any) -> DrawnFigure:
+        return DrawnFigure(plot.name, plot.caption, f'<svg role="img" aria-label="{plot.name}"></svg>')
+
+    monkeypatch.setattr("equable.reports.figures.draw", draw)

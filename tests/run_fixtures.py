@@ -1,13 +1,11 @@
 """Fixtures: a tiny run of digits, trained and scored once for the whole suite."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from equable.benchmark.config import load_config
 from equable.benchmark.run_folder import RunFolder
@@ -25,35 +23,13 @@ TINY = [
 
 
 @pytest.fixture(scope="session")
-def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of all processes of this test run."""
-    own = tmp_path_factory.getbasetemp()
-    return own.parent if hasattr(request.config, "workerinput") else own
-
-
-@pytest.fixture(scope="session")
-def tiny_config(shared: Path) -> Config:
+def tiny_config(common_folder: Path) -> Config:
     """Forty images of each digit: streams are measured row by row on the test set."""
     data = load_dataset("digits")
     rows = np.sort(np.concatenate([np.flatnonzero(data.labels == digit)[:40] for digit in range(10)]))
-    path = shared / "few.npz"
+    path = common_folder / "few.npz"
     write_npz(path, {"train_images": data.images[rows], "train_labels": data.labels[rows]})
     return load_config("digits", data=str(path), settings=TINY, seeds="0")
-
-
-@pytest.fixture(scope="session")
-def made_once(shared: Path) -> Callable[[str, Callable[[Path], object]], Path]:
-    """``made_once(name, make)`` is a folder that the first who asks has made, for all processes to read."""
-
-    def made(name: str, make: Callable[[Path], object]) -> Path:
-        folder, done = shared / name, shared / f"{name}.done"
-        with FileLock(shared / f"{name}.lock"):
-            if not done.exists():
-                make(folder)
-                done.touch()
-        return folder
-
-    return made
 
 
 @pytest.fixture(scope="session")
@@ -63,17 +39,6 @@ def finished_run(tiny_config: Config, made_once: Any) -> Path:
     from equable.benchmark.run import run
 
     return made_once("tiny", lambda folder: run(tiny_config, folder, progress=False))
-
-
-@pytest.fixture
-def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports have empty figures, which take no time; for tests of everything else."""
-    from equable.reports.figures import DrawnFigure
-
-    def draw(plot: Any) -> DrawnFigure:
-        return DrawnFigure(plot.name, plot.caption, f'<svg role="img" aria-label="{plot.name}"></svg>')
-
-    monkeypatch.setattr("equable.reports.figures.draw", draw)
 
 
 @pytest.fixture

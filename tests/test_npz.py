@@ -204,7 +204,7 @@ class TestForeignNpz:
         assert refused > 200
 
     # one folder serves all examples: each writes its file anew
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
     @given(data=st.data())
     def test_no_header_brings_the_reader_down(self, tmp_path, data):
         """Forged with a right checksum: any text near a header, any bytes after it."""

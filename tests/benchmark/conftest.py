@@ -1,10 +1,3 @@
 """Fixtures of the tiny run."""
 
-from run_fixtures import (  # noqa: F401
-    blank_figures,
-    finished_run,
-    made_once,
-    shared,
-    tiny_config,
-    tiny_run,
-)
+from run_fixtures import finished_run, tiny_config, tiny_run  # noqa: F401

@@ -1,6 +1,8 @@
 """Every calibrator with every setting that changes its test time, fitted once."""
 
 import warnings
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,10 +17,12 @@ VARIANTS = {
     "pts": equable.ParametrizedTemperatureScaling(),
     "pts narrow": equable.ParametrizedTemperatureScaling(top_k=3, hidden=(4,)),
     "dats": equable.DATS(),
-    "dats literal": equable.DATS(aggregate="literal", coverage=0.9),
+    "dats literal": equable.DATS(aggregate="literal"),
     "dats euclidean": equable.DATS(metric="euclidean", weights="shared"),
     "dats sample": equable.DATS(distance="sample"),
-    "dats sample literal": equable.DATS(distance="sample", aggregate="literal", metric="euclidean"),
+    "dats sample literal": equable.DATS(
+        distance="sample", aggregate="literal", metric="euclidean", coverage=0.9
+    ),
     "arc": equable.ARC(),
     "arc untold": equable.ARC(),
     "arc nll": equable.ARC(loss="nll", prior_strength=0.5),
@@ -30,6 +34,11 @@ VARIANTS = {
     "taskmix never": equable.TaskMix(odds=float("inf")),
 }
 NO_TEMPERATURE = equable.EnsembleTemperatureScaling, equable.BiasCorrection, equable.TaskMix
+#: Together every branch of every layer; the others differ from these in numbers, or lack a part.
+GRAPHS = (
+    *("ts", "ets", "pts narrow", "dats", "dats literal", "dats sample literal"),
+    *("arc", "bias newest", "taskmix", "taskmix never"),
+)
 assert {type(c) for c in VARIANTS.values()} == set(equable.CALIBRATORS.values())
 
 
@@ -55,6 +64,24 @@ def fitted(calibration):
 @pytest.fixture(params=VARIANTS)
 def calibrator(request, fitted):
     return fitted[request.param]
+
+
+@pytest.fixture(scope="session")
+def exports(fitted, made_once):
+    """``exports(name)``: the calibrator, its ONNX file and a session of the runtime.
+
+    An export takes seconds: each file is written once for all processes.
+    """
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    from equable.integrations.onnx import export_onnx
+
+    @cache
+    def exported(name):
+        folder = made_once(f"onnx {name}", lambda path: export_onnx(fitted[name], path / "cal.onnx"))
+        session = runtime.InferenceSession(str(folder / "cal.onnx"), providers=["CPUExecutionProvider"])
+        return SimpleNamespace(calibrator=fitted[name], path=folder / "cal.onnx", session=session)
+
+    return exported
 
 
 @pytest.fixture(scope="session")

@@ -3,17 +3,12 @@
 import numpy as np
 import pytest
 
-import equable
-from planted import make_incremental
-
 torch = pytest.importorskip("torch")
-runtime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
-from equable.integrations.onnx import export_onnx  # noqa: E402
 from equable.integrations.torch import CalibratedModel  # noqa: E402
 
-DATA = make_incremental()
 #: (main class, two others of equal count): the main class has 60 % of the rows, each other 20 %.
 SHARES = [(0, 4, 8), (8, 0, 1), (5, 6, 2)]
 
@@ -25,17 +20,19 @@ class Pair(torch.nn.Module):
         return logits, features
 
 
-@pytest.fixture(scope="module", params=["mean", "literal"])
-def dats(request):
-    calibrator = equable.DATS(aggregate=request.param)
-    return calibrator.fit(DATA.logits, DATA.y, features=DATA.features, tasks=DATA.tasks)
+@pytest.fixture(params=["dats", "dats literal"])
+def exported(request, exports):
+    return exports(request.param)
 
 
-@pytest.fixture(scope="module")
-def session(dats, tmp_path_factory):
-    path = tmp_path_factory.mktemp("onnx") / "dats.onnx"
-    export_onnx(dats, path)
-    return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+@pytest.fixture
+def dats(exported):
+    return exported.calibrator
+
+
+@pytest.fixture
+def session(exported):
+    return exported.session
 
 
 def assert_all_give(dats, session, features, expected):

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,21 +15,14 @@ runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installe
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 
 from equable.integrations.onnx import export_onnx  # noqa: E402
-from integrations.conftest import NO_TEMPERATURE, VARIANTS, hard_batches  # noqa: E402
+from integrations.conftest import GRAPHS, NO_TEMPERATURE, hard_batches  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("few_rows_are_fine")
-#: These differ from other variants in numbers alone, or in a part that another variant has.
-SAME_GRAPH = ("arc nll", "taskmix newest")
 
 
-@pytest.fixture(scope="session", params=[name for name in VARIANTS if name not in SAME_GRAPH])
-def exported(request, fitted, tmp_path_factory):
-    """A calibrator, its file and a session of the runtime: an export takes seconds."""
-    calibrator = fitted[request.param]
-    path = tmp_path_factory.mktemp("onnx") / "cal.onnx"
-    export_onnx(calibrator, path)
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return SimpleNamespace(calibrator=calibrator, path=path, session=session)
+@pytest.fixture(params=GRAPHS)
+def exported(request, exports):
+    return exports(request.param)
 
 
 def feed(calibrator, logits, features):
@@ -116,10 +108,10 @@ def test_wrong_inputs_are_refused_by_the_runtime(exported):
                 exported.session.run(None, good | {name: wrong})
 
 
-def test_equal_calibrators_give_equal_bytes(fitted, tmp_path):
-    for name in ("one", "two"):
-        export_onnx(fitted["dats"], tmp_path / name)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+def test_equal_calibrators_give_equal_bytes(exports, tmp_path):
+    first = exports("dats")
+    export_onnx(first.calibrator, tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == first.path.read_bytes()
 
 
 class Custom(equable.TemperatureScaling):
