@@ -54,7 +54,7 @@ def test_an_error_of_cross_fitting_is_not_hidden():
     data = make_incremental()
     data.tasks[0] += 1  # a class of two tasks
     step = Step(2, outputs(data), outputs(data), outputs(make_incremental()), None, {})
-    with pytest.raises(equable.errors.InputError, match="each class must belong to one task"):
+    with pytest.raises(equable.errors.InputError, match="every class must lie in one task"):
         standard_decisions(step, seed=0)
 
 

@@ -105,7 +105,7 @@ def test_a_file_that_breaks_a_rule(tmp_path, changes, said):
     ("rows", "causes"),
     [
         ([[1.0, 2.0], [1.0]], "rows that differ in length.*np.stack.*astype"),
-        ([[1.0], [2.0]], "stores numbers of"),
+        ([[1.0], [2.0]], r"objects \(use astype\)"),
     ],
 )
 def test_arrays_of_objects(tmp_path, rows, causes):
