@@ -124,7 +124,7 @@ class Custom(equable.TemperatureScaling):
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda cal: equable.Stream(cal), UnsupportedError, "Stream cannot run in torch or ONNX; these can"),
+        (lambda cal: equable.Stream(cal), UnsupportedError, "Stream cannot be exported to ONNX; these can"),
         (
             lambda cal: Custom().fit([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1]),
             UnsupportedError,

@@ -291,14 +291,35 @@ class TestCalibratedModel:
             np.testing.assert_allclose(found.detach(), expected.detach(), rtol=0, atol=1e-6)
         assert n_hooks(net) == 0
 
-    def test_streams_and_calibrators_of_ones_own_are_refused(self, net, rows, dats):
+    def test_a_stream_keeps_its_window(self, net, rows, dats):
+        stream, twin = equable.Stream(dats, window=8), equable.Stream(dats, window=8)
+        model = CalibratedModel(net, stream)
+        outputs = collect(net, [rows[0]])
+        for start in range(0, 20, 5):
+            found = model(rows[0][start : start + 5])
+            piece = outputs[start : start + 5]
+            np.testing.assert_allclose(found, twin.update(piece.logits, piece.features), rtol=0, atol=1e-6)
+        assert len(stream) == 8
+        with pytest.raises(UnsupportedError, match="probabilities alone"):
+            model(rows[0], return_temperature=True)
+
+    def test_a_stream_cannot_be_exported(self, net, rows, dats):
+        stream = equable.Stream(dats)
+        with pytest.raises(UnsupportedError, match="Stream cannot be exported"):
+            torch.export.export(CalibratedModel(net, stream), (rows[0],), strict=False)
+        assert len(stream) == 0
+        assert n_hooks(net) == 0
+
+    def test_a_calibrator_of_ones_own_runs_in_numpy(self, net, rows):
         class Custom(equable.TemperatureScaling):
-            pass
+            def _temperatures(self, rows):
+                return np.full(len(rows), 7.0)
 
         outputs = collect(net, [rows])
-        for other in (equable.Stream(dats), Custom().fit(outputs.logits, outputs.labels)):
-            with pytest.raises(UnsupportedError, match="cannot run in torch or ONNX; these can"):
-                CalibratedModel(net, other)
+        custom = Custom().fit(outputs.logits, outputs.labels)
+        p, temperature = CalibratedModel(net, custom)(rows[0], return_temperature=True)
+        assert set(temperature.tolist()) == {7.0}
+        np.testing.assert_allclose(p, custom.predict_proba(outputs.logits), atol=1e-6)
 
     def test_a_head_that_grew_is_refused(self, rows, dats):
         with pytest.raises(InputError, match=r"shape \(n, 4\).*got \(50, 5\).*Fit again"):

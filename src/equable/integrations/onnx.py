@@ -11,10 +11,11 @@ import warnings
 from typing import Any
 
 from equable import __version__
-from equable.calibrators import ARC, Calibrator
+from equable.calibrators import ARC, Calibrator, Stream
+from equable.calibrators.base import require_fitted
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
 from equable.calibrators.serialization import plain_settings
-from equable.errors import MissingExtraError
+from equable.errors import MissingExtraError, UnsupportedError
 from equable.files import write_bytes
 
 try:
@@ -28,7 +29,7 @@ except ImportError as error:
     ) from error
 
 from equable.integrations.torch.layers import Layer
-from equable.integrations.torch.model import layer_of
+from equable.integrations.torch.model import LAYERS
 
 __all__ = ["export_onnx"]
 
@@ -66,7 +67,14 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
     >>> [output.name for output in model.graph.output]
     ['probabilities', 'temperature']
     """
-    model = _translated(calibrator, layer_of(calibrator))
+    if not isinstance(calibrator, Stream):
+        require_fitted(calibrator)
+    if type(calibrator) not in LAYERS:
+        raise UnsupportedError(
+            f"{type(calibrator).__name__} cannot be exported to ONNX; these can: "
+            f"{sorted(kind.__name__ for kind in LAYERS)}"
+        )
+    model = _translated(calibrator)
     onnx.checker.check_model(model, full_check=True)
     write_bytes(path, model.SerializeToString(deterministic=True))
 
@@ -83,7 +91,7 @@ class _FiniteLayer(nn.Module):
         return tuple(output for output in outputs if output is not None)
 
 
-def _translated(calibrator: Calibrator, layer: Layer) -> onnx.ModelProto:
+def _translated(calibrator: Calibrator) -> onnx.ModelProto:
     widths = {"logits": calibrator.n_classes_}
     if calibrator.needs_features:
         widths["features"] = calibrator.prototypes_.shape[1]
@@ -91,7 +99,7 @@ def _translated(calibrator: Calibrator, layer: Layer) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of its own deprecated names
         program = torch.onnx.export(
-            _FiniteLayer(layer).eval(),
+            _FiniteLayer(LAYERS[type(calibrator)](calibrator)).eval(),
             example,
             input_names=list(widths),
             output_names=OUTPUTS,

@@ -41,18 +41,6 @@ LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
 }
 
 
-def layer_of(calibrator: Calibrator) -> Layer:
-    """The torch layer of a fitted calibrator."""
-    if not isinstance(calibrator, Stream):
-        require_fitted(calibrator)
-    if type(calibrator) not in LAYERS:
-        raise UnsupportedError(
-            f"{type(calibrator).__name__} cannot run in torch or ONNX; these can: "
-            f"{sorted(kind.__name__ for kind in LAYERS)}"
-        )
-    return LAYERS[type(calibrator)](calibrator)
-
-
 class Calibrated(NamedTuple):
     """Probabilities (n, K) and the temperature that divided each row's logits, (n,), both float64."""
 
@@ -63,18 +51,18 @@ class Calibrated(NamedTuple):
 class CalibratedModel(nn.Module):
     """A model followed by a calibrator: calibrated probabilities (n, K), float64.
 
-    Each call is one batch. The model runs in eval mode and is never changed; no state is kept between calls.
-    The calibrator runs as torch operators on the logits' device, agrees with numpy to 1e-9, TaskMix to 1e-6
-    (ARC and TaskMix in batches of up to 65,536 rows; numpy uses a part of larger ones) and can be traced by
-    ``torch.export``. Learnt numbers are copied: after another ``fit``, wrap again.
+    Each call is one batch. The model runs in eval mode and is never changed; no state is kept between calls
+    except the window of a `Stream`. The calibrators of equable run as torch operators on the logits' device,
+    agree with numpy to 1e-9, TaskMix to 1e-6 (ARC and TaskMix in batches of up to 65,536 rows; numpy uses a
+    part of larger ones) and can be traced by ``torch.export``; a `Stream` and user-defined calibrators run in
+    numpy on the CPU and cannot. Learnt numbers are copied: after another ``fit``, wrap again.
 
     Parameters
     ----------
     model
         Returns logits (n, K), a pair (logits, features), or a mapping with "logits".
     calibrator
-        Fitted, of one of the classes in `LAYERS`. For a `Stream` or a user-defined calibrator, `collect` the
-        outputs and call it in numpy.
+        Fitted, or a `Stream`.
     features
         The penultimate layer as in `collect`; needed only where the calibrator needs features.
 
@@ -96,13 +84,20 @@ class CalibratedModel(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, calibrator: Calibrator, features: nn.Module | str | None = None
+        self,
+        model: nn.Module,
+        calibrator: Calibrator | Stream,
+        features: nn.Module | str | None = None,
     ) -> None:
         super().__init__()
-        self.layer = layer_of(calibrator)
+        inner = calibrator.calibrator if isinstance(calibrator, Stream) else calibrator
+        require_fitted(inner)
         self.model = model
         self.calibrator = calibrator
-        self.n_classes = int(calibrator.n_classes_)
+        self.n_classes = int(inner.n_classes_)
+        self.needs_features = inner.needs_features
+        make = LAYERS.get(type(calibrator)) if isinstance(calibrator, Calibrator) else None
+        self.layer: Layer | None = None if make is None else make(calibrator)
         self.training = model.training
         self._guessed = features is None
         heads = list(linear_heads(model, self.n_classes).values())
@@ -114,6 +109,8 @@ class CalibratedModel(nn.Module):
         """Calibrated probabilities of this batch, with the temperatures if asked for."""
         logits, features = self._run(inputs, named)
         self._check(logits, features)
+        if self.layer is None:
+            return self._through_numpy(logits, features, return_temperature)
         wide = None if features is None else features.to(torch.float64)
         scores = logits.to(torch.float64)
         if torch.compiler.is_compiling():  # a traced graph has no checks: infinities become NaN
@@ -128,7 +125,7 @@ class CalibratedModel(nn.Module):
         return Calibrated(probabilities, temperature)
 
     def _run(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-        if not self.calibrator.needs_features:
+        if not self.needs_features:
             return run(self.model, None, inputs, named)[0], None
         logits, features = run(self.model, self._feature_layer[0], inputs, named, guessed=self._guessed)
         if features is None:
@@ -144,3 +141,23 @@ class CalibratedModel(nn.Module):
             )
         if not torch.compiler.is_compiling():
             refuse_probabilities(Outputs(logits, features=features).logits, SUSPICIOUS_ROWS)
+
+    def _through_numpy(
+        self, logits: Tensor, features: Tensor | None, return_temperature: bool
+    ) -> Tensor | Calibrated:
+        name = type(self.calibrator).__name__
+        if torch.compiler.is_compiling():
+            raise UnsupportedError(
+                f"{name} cannot be exported: it runs in numpy. Export a model with one of "
+                f"{sorted(kind.__name__ for kind in LAYERS)}"
+            )
+        if isinstance(self.calibrator, Stream):
+            if return_temperature:
+                raise UnsupportedError("a Stream returns probabilities alone; ask for no temperature")
+            return torch.from_numpy(self.calibrator.update(logits, features)).to(logits.device)
+        probabilities = self.calibrator.predict_proba(logits, features=features)
+        result = torch.from_numpy(probabilities).to(logits.device)
+        if not return_temperature:
+            return result
+        temperature = self.calibrator.temperature(logits, features=features)
+        return Calibrated(result, torch.from_numpy(temperature).to(logits.device))
