@@ -28,7 +28,7 @@ ODD = [
     b"a = " + b"[" * 3000,
     b"a." * 3000 + b"a = 1",
     b"a = " + b"{b = " * 1500,
-    b"seeds = [" + b"1," * 30000 + b"]",
+    b"seeds = [" + b"1," * 4000 + b"]",
     b"\xff\xfe",
     b"\xef\xbb\xbfname = 'x'",
     b"name = '\x00'",

@@ -130,10 +130,13 @@ def test_bounds_and_best_are_marked(folder):
     assert 'class="best"' not in main[main.index("not ranked") :]
 
 
-def test_a_second_folder_gets_the_same_bytes(folder, tmp_path):
-    write_report([folder], tmp_path)
+def test_a_second_folder_gets_the_same_bytes(tmp_path, blank_figures):
+    folder = make_run(tmp_path / "run", name=NASTY)
+    write_report([folder])
     mine = {path.relative_to(folder): data for path, data in files_of(folder).items()}
-    assert {path.relative_to(tmp_path): data for path, data in files_of(tmp_path).items()} == mine
+    second = tmp_path / "second"
+    write_report([folder], second)
+    assert {path.relative_to(second): data for path, data in files_of(second).items()} == mine
 
 
 def test_damaged_files_are_written_again_to_the_same_bytes(folder):

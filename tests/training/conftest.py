@@ -1,4 +1,4 @@
-"""A small class-incremental model, trained once for the whole folder."""
+"""A small class-incremental model, trained once for all processes."""
 
 from __future__ import annotations
 
@@ -47,9 +47,12 @@ def scenario(digits: ImageDataset) -> Scenario:
 
 
 @pytest.fixture(scope="session")
-def trained(digits: ImageDataset, scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = tmp_path_factory.mktemp("run")
-    done = train_scenario(digits, scenario, FACTORY, SETTINGS, seed=3, folder=folder, progress=False)
+def trained(digits: ImageDataset, scenario: Scenario, made_once: Any) -> Trained:
+    def train(folder: Path) -> list[dict[str, Any]]:
+        return train_scenario(digits, scenario, FACTORY, SETTINGS, seed=3, folder=folder, progress=False)
+
+    folder = made_once("trained", train)
+    done = train(folder)  # reads what is there
     network = SlimResNet18(6, (8, 8, 1), nf=4).to(memory_format=torch.channels_last)
     path = folder / "task-2" / "model.safetensors"
     load_weights(network, load_tensors(path)[0], path)

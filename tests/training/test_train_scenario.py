@@ -32,6 +32,9 @@ def changed(settings, **changes):
     return ReplaySettings(**{**settings.model_dump(), **changes})
 
 
+QUICK = changed(SETTINGS, max_epochs=1)
+
+
 def tiny(n_classes=4):
     """Images that a network can tell apart: a bright square at a place of its class, and noise."""
     generator = np.random.default_rng(0)
@@ -53,10 +56,22 @@ def train(folder, settings=SETTINGS, seed=0, **scenario):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def facts(tmp_path_factory):
+    """A folder and what training returned."""
     folder = tmp_path_factory.mktemp("whole")
-    train(folder)
-    return folder
+    return folder, train(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(facts):
+    return facts[0]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """A folder of one epoch a task, and what training returned."""
+    folder = tmp_path_factory.mktemp("quick")
+    return folder, train(folder, settings=QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +115,9 @@ def test_the_memory_grows_task_by_task(trained):
         before = rows
 
 
-def test_a_finished_run_is_read_not_trained(whole, tmp_path, monkeypatch):
-    first = train(tmp_path)
+def test_a_finished_run_is_read_not_trained(facts, whole, tmp_path, monkeypatch):
+    folder, first = facts
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(TaskTrainer, "run_epoch", lambda *_: pytest.fail("trained again"))
     assert train(tmp_path) == first
     assert contents(tmp_path) == whole
@@ -176,7 +192,7 @@ def test_another_seed_is_another_run(whole, tmp_path):
     [
         ({"seed": 1}, r"other settings: seed: 0 → 1 \(stored → given\)"),
         (
-            {"settings": changed(SETTINGS, learning_rate=0.2, calibration_percent=30.0, threads=2)},
+            {"settings": changed(QUICK, learning_rate=0.2, calibration_percent=30.0, threads=2)},
             r"other settings: learning_rate: 0.1 → 0.2; calibration_percent: 50.0 → 30.0 \(stored",
         ),
         ({"order": [3, 2, 1, 0]}, r"other class order or splits\. Give the same"),
@@ -186,15 +202,12 @@ def test_another_seed_is_another_run(whole, tmp_path):
         ),
     ],
 )
-def test_a_folder_of_another_experiment_is_refused(tmp_path, changes, message):
-    quick = changed(SETTINGS, max_epochs=1)
-    train(tmp_path, settings=quick)
-    before = contents(tmp_path)
-    if "settings" in changes:
-        changes = {"settings": changed(changes["settings"], max_epochs=1)}
+def test_a_folder_of_another_experiment_is_refused(quick, changes, message):
+    folder, _ = quick
+    before = contents(folder)
     with pytest.raises(ConfigError, match=message):
-        train(tmp_path, **{"settings": quick, **changes})
-    assert contents(tmp_path) == before
+        train(folder, **{"settings": QUICK, **changes})
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize("told", ["done.json", "model.safetensors"])
@@ -238,10 +251,9 @@ def test_another_kind_of_module_is_another_network(finished, tmp_path, monkeypat
         train(tmp_path)
 
 
-def test_threads_and_device_may_change(tmp_path):
-    quick = changed(SETTINGS, max_epochs=1)
-    first = train(tmp_path, settings=quick)
-    assert train(tmp_path, settings=changed(quick, threads=None)) == first
+def test_threads_and_device_may_change(quick):
+    folder, first = quick
+    assert train(folder, settings=changed(QUICK, threads=None)) == first
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
