@@ -52,8 +52,8 @@ MUTANTS = [
     Mutant(
         "training without augmentation",
         "x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)\n"
-        "        logits = seen",
-        "x = self.images.batch(rows)\n        logits = seen",
+        "        mixed",
+        "x = self.images.batch(rows)\n        mixed",
         "training",
         "sees_every_form",
     ),
