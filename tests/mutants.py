@@ -51,8 +51,7 @@ MUTANTS = [
     ),
     Mutant(
         "training without augmentation",
-        "x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)\n"
-        "        mixed",
+        "x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)\n        mixed",
         "x = self.images.batch(rows)\n        mixed",
         "training",
         "sees_every_form",
@@ -98,7 +97,10 @@ MUTANTS = [
         "metrics",
     ),
     Mutant(
-        "debiasing left out", "_debiased(sums) if debias else _plug_in(sums)", "_plug_in(sums)", "metrics"
+        "debiasing left out",
+        "_debiased(sums) if debias else plug_in_error(sums)",
+        "plug_in_error(sums)",
+        "metrics",
     ),
     Mutant("NLL clipped at 1e-6", "LOWEST_PROBABILITY = 1e-12", "LOWEST_PROBABILITY = 1e-6", "metrics"),
     Mutant(
