@@ -18,9 +18,9 @@ PANELS = {"pure": "One task a batch", "mixed": "Tasks shuffled", "drift": "Drift
 DRAWN = ("uncalibrated", "rc", "tcil", "dats", "lascal", "arc", "bias", "taskmix")
 CAPTION = (
     "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a part of a "
-    f"stream that drifts from task to task; hollow points: that stream served {STREAM_ROWS} rows at a time "
-    "with a window. Whiskers: standard deviation over seeds. A flat line: the method ignores batches; one "
-    "far above the others lies beyond the axis."
+    f"stream that drifts from task to task; hollow points, if any: that stream served {STREAM_ROWS} "
+    "rows at a time with a window. Whiskers: standard deviation over seeds. A flat line: the method ignores "
+    "batches; one far above the others lies beyond the axis."
 )
 #: The axis ends at this factor of the highest line that depends on batches, or of RC.
 MOST_ABOVE = 1.35
