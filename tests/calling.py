@@ -8,6 +8,26 @@ from typer.testing import CliRunner
 
 from equable.cli import app
 
+#: ``python -m equable.cli`` with empty figures: drawing takes longer than all seeds of a tiny run.
+UNDRAWN = """
+import equable.cli.benchmark as commands
+from equable.cli import main
+
+write = commands._write_report
+
+def write_undrawn(*given):
+    from equable.reports import figures
+
+    def draw(plot, png=True):
+        return figures.DrawnFigure(plot.name, plot.caption, '<svg role="img"></svg>')
+
+    figures.draw = draw
+    return write(*given)
+
+commands._write_report = write_undrawn
+main()
+"""
+
 
 def call(*words):
     return CliRunner().invoke(app, [str(word) for word in words])

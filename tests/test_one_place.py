@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import equable
+from calling import UNDRAWN
 
 pytest.importorskip("torch")
 
@@ -146,12 +147,13 @@ def extended(tmp_path_factory):
             assert text.count(marker) == 1, (name, marker)
             text = text.replace(marker, row + marker)
         (package / name).write_text(text, encoding="utf-8")
+    (root / "undrawn.py").write_text(UNDRAWN, encoding="utf-8")
     return root
 
 
 def run(extended, *words):
     environment = {**os.environ, "PYTHONPATH": str(extended), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "equable.cli", *map(str, words)]
+    command = [sys.executable, "undrawn.py", *map(str, words)]
     done = subprocess.run(command, env=environment, cwd=extended, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

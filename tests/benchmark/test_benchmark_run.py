@@ -5,9 +5,10 @@ import os
 
 import pytest
 
+from calling import call
 from equable.benchmark.process_pool import run_local
 from equable.benchmark.run import count_files, run
-from equable.benchmark.run_folder import TASK_FILES, RunFolder
+from equable.benchmark.run_folder import TASK_FILES
 from equable.benchmark.seed_process import SeedJob
 from equable.errors import ConfigError, DataError, EquableError
 
@@ -38,11 +39,16 @@ def times(folder):
     return {path: path.stat().st_mtime_ns for path in files}
 
 
-def test_a_finished_run_is_left_alone(tiny_run, tiny_config):
+def test_a_finished_run_is_left_alone(tiny_run, blank_figures):
+    """``equable run FOLDER`` takes it up by its name and writes the report alone."""
     before = times(tiny_run.path)
-    result = run(tiny_config, tiny_run.path)
-    assert result.scores.made == 0
-    assert times(tiny_run.path) == before
+    result = call("run", tiny_run.path, "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert (found["folder"], found["scores"]["made"]) == (str(tiny_run.path), 0)
+    assert found["report"] == str(tiny_run.path / "report.html")
+    after = times(tiny_run.path)
+    assert {path: after[path] for path in before} == before
 
 
 PIECES = [
@@ -106,15 +112,6 @@ def test_data_that_does_not_suit_is_refused_before_any_work(tmp_path, tiny_confi
     with pytest.raises(DataError, match=r"own cannot be split into tasks: class 2 must have"):
         run(config.model_copy(update={"scenario": scenario}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_seeds_in_processes_give_the_same_as_one_by_one(tmp_path, tiny_config, finished_run):
-    run(tiny_config.with_seeds([0, 1]), tmp_path / "both", jobs=2)
-    assert RunFolder(tmp_path / "both").config().seeds == [0, 1]
-    both, alone = contents(tmp_path / "both"), contents(finished_run)
-    of_seed = {name for name in both if "seed-0" in name}
-    assert {name: both[name] for name in of_seed} == {name: alone[name] for name in alone if "seed" in name}
-    assert len([name for name in both if "seed-1" in name]) == len(of_seed)
 
 
 def test_errors_come_back_from_processes():

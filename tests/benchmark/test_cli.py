@@ -1,13 +1,10 @@
 """The command line: clean errors, exit codes that mean something, JSON for machines, quick help."""
 
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -180,15 +177,6 @@ def test_demo_as_json_prints_what_run_prints(tiny_run, tmp_path, monkeypatch):
     assert (out, named["progress"]) == (tmp_path / "demo", False)
 
 
-def test_run_takes_up_a_folder_by_its_name(tiny_run):
-    pytest.importorskip("matplotlib")
-    result = call("run", tiny_run.path, "--json")
-    assert result.exit_code == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert (found["folder"], found["scores"]["made"]) == (str(tiny_run.path), 0)
-    assert found["report"] == str(tiny_run.path / "report.html")
-
-
 def test_an_edited_config_is_refused_with_the_difference(tiny_run, tmp_path):
     result = call("run", "digits", "--out", tiny_run.path, "--seeds", "0")
     assert result.exit_code == 1
@@ -208,41 +196,3 @@ def test_datasets(tmp_path):
     bad = call("datasets", "check", tmp_path / "bad.npz")
     assert bad.exit_code == 1
     assert "problem" in bad.stdout
-
-
-def test_ctrl_c_stops_processes_and_the_same_command_resumes(tmp_path, request):
-    """Two seeds in two processes, interrupted while they train, leave whole files only."""
-    pytest.importorskip("torch")
-    command = [
-        *(sys.executable, "-m", "equable.cli", "run", "digits", "--seeds", "0,1", "--jobs", "2"),
-        *("--set", "scenario.tasks=2", "--set", "network.nf=2", "--set", "training.max_epochs=500"),
-        *("--set", "training.patience=500", "--out", str(tmp_path / "run")),
-    ]
-    # a test run in the background ignores Ctrl-C, and its children inherit that: they must not here
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    request.addfinalizer(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "run").glob("seed-*/task-0/epoch.safetensors")):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=30)
-    assert (process.returncode, said) == (130, "equable: interrupted; the same command resumes\n")
-    assert not list((tmp_path / "run").rglob("*.part"))
-    deadline = time.monotonic() + 10
-    while running(tmp_path):  # no process is left behind
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def running(folder):
-    """Processes at work for a run in this folder."""
-    found = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True)
-    return [line for line in found.stdout.splitlines() if str(folder) in line]

@@ -39,7 +39,11 @@ def refusal(address, capfd):
 
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [("foo", "missing port number"), ("http://127.0.0.1:8786", "unknown address scheme 'http'")],
+    [
+        ("foo", "missing port number"),
+        ("http://127.0.0.1:8786", "unknown address scheme 'http'"),
+        ("tcp://127.0.0.1:99999", "no scheduler answered"),
+    ],
 )
 def test_what_is_no_address_is_refused(address, reason, capfd):
     assert reason in refusal(address, capfd)

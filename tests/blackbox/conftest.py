@@ -4,7 +4,6 @@ import os
 from unittest.mock import patch
 
 import pytest
-from filelock import FileLock
 from speed.loopback import ending_together
 
 from blackbox.tiny_run import Place
@@ -18,20 +17,19 @@ def nothing_left():
 
 
 @pytest.fixture(scope="session")
-def reference(request, tmp_path_factory):
+def reference(made_once):
     """The folder of an undisturbed run of seeds 0 and 1 in processes of their own."""
     pytest.importorskip("torch")
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if hasattr(request.config, "workerinput") else own
-    with FileLock(shared / "blackbox.lock"):
-        place = Place(shared / "blackbox")
-        if not (place.run / "report.html").exists():
-            driver = place.start("--jobs", "2")
-            said, complaint = driver.communicate(timeout=200)
-            assert driver.returncode == 0, complaint
-            (place.folder / "run.json").write_text(said, encoding="utf-8")
-            place.close()
-    return place.run
+
+    def make(folder):
+        place = Place(folder)
+        driver = place.start("--jobs", "2", draw=True)
+        said, complaint = driver.communicate(timeout=200)
+        assert driver.returncode == 0, complaint
+        (folder / "run.json").write_text(said, encoding="utf-8")
+        place.close()
+
+    return made_once("blackbox", make) / "run"
 
 
 @pytest.fixture

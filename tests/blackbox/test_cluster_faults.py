@@ -3,8 +3,11 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import psutil
 import pytest
@@ -141,44 +144,29 @@ def test_a_seed_that_takes_its_workers_along_is_given_up_and_harms_no_other(plac
     assert_undisturbed(place.run, reference, {}, (1 - failure["seed"],))
 
 
-@pytest.mark.parametrize("address", ["foo", "tcp://127.0.0.1:99999", "http://127.0.0.1:8786"])
-def test_what_is_no_address_is_refused(place, address):
-    complaint = refusal(place.start("--dask", address))
-    assert address in complaint
-
-
 def test_the_processes_of_a_test_run_that_is_killed_end(place, tmp_path):
-    """The tests' own watcher: pytest dies by SIGKILL, its stopped and orphaned processes follow."""
-    import subprocess
-    import sys
-    from pathlib import Path
-
-    root = Path(__file__).parents[2]
-    inner = tmp_path / "test_inner.py"
-    inner.write_text(INNER, encoding="utf-8")
-    paths = [str(root / "tests"), str(root), os.environ.get("PYTHONPATH", "")]
-    tests = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-c", str(root / "pyproject.toml"), "-p", "no:cacheprovider"]
-        + ["-p", "blackbox.conftest", "--basetemp", str(tmp_path / "inner"), str(inner)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, place.mark: "1", "READY": str(tmp_path / "ready")}
-        | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    """The tests' own watcher: the test run dies by SIGKILL, its stopped and orphaned processes follow."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", INNER],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, place.mark: "1", "READY": str(tmp_path / "ready")},
     )
     try:
-        until(lambda: (tmp_path / "ready").exists(), tests)
-        assert len(all_marked(place)) >= 4  # pytest, its watcher, two children
+        until(lambda: (tmp_path / "ready").exists(), run)
+        assert len(all_marked(place)) >= 4  # it, its watcher, two children
     finally:
-        tests.kill()
-        tests.wait()
+        run.kill()
+        run.wait()
     until(lambda: not all_marked(place), seconds=20)
 
 
 INNER = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
+from speed.loopback import ending_together
 
-def test_that_does_not_come_to_its_end():
+with ending_together() as mark:
+    os.environ[mark] = "1"
     for session in (False, True):
         code = "import time; time.sleep(600)"
         child = subprocess.Popen([sys.executable, "-c", code], start_new_session=session)

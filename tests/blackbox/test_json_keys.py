@@ -31,14 +31,13 @@ def printed(*words):
     return json.loads(found.stdout)
 
 
-@pytest.fixture(scope="module")
-def everything(reference, tmp_path_factory):
+@pytest.fixture
+def everything(reference, tmp_path, blank_figures):
     """Command → what it prints with ``--json``."""
-    folder = tmp_path_factory.mktemp("json")
-    run = folder / "run"
+    run = tmp_path / "run"
     shutil.copytree(reference, run)
     rows = run / "seed-0" / "task-1" / "test.npz"
-    cal, out = folder / "cal.safetensors", folder / "p.npz"
+    cal, out = tmp_path / "cal.safetensors", tmp_path / "p.npz"
     return {
         "run": json.loads((reference.parent / "run.json").read_text(encoding="utf-8")),
         "status": printed("status", run),

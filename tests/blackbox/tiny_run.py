@@ -16,6 +16,7 @@ import psutil
 from speed.loopback import end_all, marked, new_mark, until
 from typer.testing import CliRunner
 
+from calling import UNDRAWN
 from equable.cli import app
 
 SETTINGS = """
@@ -64,11 +65,6 @@ class Held(equable.TemperatureScaling):
 """
 
 
-def command(*words: object) -> list[str]:
-    """The command line of equable in a process of its own."""
-    return [sys.executable, "-m", "equable.cli", *map(str, words)]
-
-
 def status(folder: Path) -> dict[str, Any]:
     """What ``equable status --json`` prints."""
     found = CliRunner().invoke(app, ["status", str(folder), "--json"])
@@ -89,16 +85,20 @@ class Place:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tiny.toml").write_text(SETTINGS, encoding="utf-8")
         (folder / "held.py").write_text(METHOD, encoding="utf-8")
+        (folder / "undrawn.py").write_text(UNDRAWN, encoding="utf-8")
         labels = np.repeat(np.arange(4), 40)
         images = np.random.default_rng(0).integers(0, 120, (160, 8, 8))
         images[np.arange(160), labels * 2] += 100  # a class is a bright row
         np.savez(folder / "tiny.npz", train_images=images.astype(np.uint8), train_labels=labels)
 
-    def start(self, *options: object, what: Path | None = None, **more: Any) -> subprocess.Popen[str]:
-        """``equable run`` in a process that can be interrupted."""
+    def start(
+        self, *options: object, what: Path | None = None, draw: bool = False, **more: Any
+    ) -> subprocess.Popen[str]:
+        """``equable run`` in a process that can be interrupted; figures are drawn if `draw` says so."""
+        program = ["-m", "equable.cli"] if draw else [self.folder / "undrawn.py"]
         words = ["run", what or self.folder / "tiny.toml", "--out", self.run, "--json", *options]
         return subprocess.Popen(
-            command(*words),
+            [sys.executable, *map(str, [*program, *words])],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -144,10 +144,15 @@ class Place:
         return [child.pid for child in psutil.Process(driver.pid).children(recursive=True)]
 
     def settle(self, driver: subprocess.Popen[str], seeds: int = 2) -> None:
-        """Wait until every seed is done; the report, which takes longest, is not waited for."""
-        until(lambda: self.run.is_dir() and (self.run / "config.toml").exists(), driver)
-        until(lambda: states(self.run)[:seeds] == ["done"] * seeds, driver)
-        interrupt(driver)
+        """Wait until every seed is done; the report is not waited for."""
+
+        def done() -> bool:
+            begun = (self.run / "config.toml").exists()
+            return begun and states(self.run)[:seeds] == ["done"] * seeds
+
+        until(lambda: done() or driver.poll() is not None)
+        complaint = interrupt(driver)
+        assert done(), complaint
 
 
 def is_alive(pid: int) -> bool:

@@ -296,7 +296,7 @@ def test_evaluate_as_json(source, served_outputs):
     assert said["methods"][2]["comparison"] == json.loads(json.dumps(expected.to_dict()))
 
 
-def test_evaluate_prints_tables_and_says_the_grouping(source, tmp_path):
+def test_evaluate_prints_tables_and_says_the_grouping(source, tmp_path, blank_figures):
     pytest.importorskip("matplotlib")
     page = tmp_path / "page.html"
     words = ("evaluate", source / "test.npz", source / "ts.safetensors", "--bootstrap", "50")

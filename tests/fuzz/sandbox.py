@@ -24,7 +24,7 @@ from equable.errors import EquableError
 #: Inputs a test tries: a few in the ordinary suite, so many in ``make fuzz``.
 INPUTS = int(os.environ.get("EQUABLE_FUZZ", "0"))
 FUZZ = settings(
-    max_examples=INPUTS or 12,
+    max_examples=INPUTS or 8,
     derandomize=not INPUTS,  # the ordinary suite must not fail by chance; `make fuzz` explores
     database=None,
     deadline=None,
