@@ -18,9 +18,9 @@ there. `make results` writes every number and figure in a few minutes, without a
 `results/` (logits, features, labels and tasks in float16; no images); `make results RUN=cifar10-slim` writes one page. A test repeats the
 computation for some runs.
 
-CIFAR-10, CIFAR-100 and TinyImageNet are the images of the paper, from public copies without the official checksum ("unofficial copy").
-Training is shorter than in the paper, and CIFAR-100 and TinyImageNet have narrower networks, TinyImageNet also smaller images: each
-table names what differs. The runs are `equable run cifar10-reduced`, `cifar100-reduced` and `tinyimagenet-reduced`.
+CIFAR-10 and CIFAR-100 are the images of the paper, from public copies without the official checksum ("unofficial copy"). Training is
+shorter than in the paper, and the network on CIFAR-100 is narrower: each table names what differs. The runs are
+`equable run cifar10-reduced` and `cifar100-reduced`.
 
 BloodCell (rebuilt) and SkinLesions (rebuilt) were created from the source images of BloodMNIST and DermaMNIST, at 28 px and, for
 SkinLesions, also at 64 px, the size in the paper. They are **not** the files of the paper: the pixels differ, BloodCell has another
@@ -38,7 +38,7 @@ SkinLesions (rebuilt) with SlimResNet18, seed 0, and Digits, seeds 0, 1 and 2.
 |---|---|
 | replay memory, inclusion, task order, learning rate, bins, coverage 0.6 | the paper ([table](../reproduction.md#what-the-paper-fixes)); digits: a memory of 20 and all validation rows, because a task has only 54 |
 | batch size, maximum of epochs, patience | the available time on two cores; for the rebuilt datasets fixed after an earlier model of each whose test accuracy was known ([training](../training.md#measured)) |
-| CIFAR-10, CIFAR-100, TinyImageNet: epochs, width, 32 px, bfloat16 | the available time on two cores, before any of these networks was trained; it was known that an earlier CIFAR-10 model with at most 10 epochs reached 61 % on the test rows |
+| CIFAR-10, CIFAR-100: epochs, width, bfloat16 | the available time on two cores, before any of these networks was trained; it was known that an earlier CIFAR-10 model with at most 10 epochs reached 61 % on the test rows |
 | early stopping | validation rows of the current task and the replay memory ([rule](../training.md#when-a-task-stops)); two rules were compared on validation sets of one model of SkinLesions |
 | recomputed batch norm | the collapse of validation scores without it; the test accuracy of an earlier BloodCell model without it was known ([training](../training.md#measured)) |
 | interpretation of Eq. 7 and 9: a weight for each class, mean of T(d_c) | agreement with the paper on *other* data, ResNet32 models on CIFAR-100 trained by other authors ([DATS](../methods/dats.md)). The test rows of those models were used; none of the runs here was |

@@ -26,9 +26,10 @@ REDUCED = {
     "tinyimagenet-reduced": (
         "tinyimagenet",
         {
-            "training.max_epochs": 3,
+            "training.max_epochs": 12,
+            "training.patience": 5,
             "training.precision": "bfloat16",
-            "network.nf": 16,
+            "network.nf": 20,
             "data.image_size": 32,
         },
     ),
