@@ -45,7 +45,7 @@ def validation_error(
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:
-    """The known key whose last part is similar."""
-    ends = {name.rpartition(".")[2]: name for name in known}
+    """The known key whose last part is similar; the shortest of several with the same last part."""
+    ends = {name.rpartition(".")[2]: name for name in sorted(known, key=lambda name: (-len(name), name))}
     close = difflib.get_close_matches(key.rpartition(".")[2], ends, n=1, cutoff=0.7)
     return f"; did you mean {ends[close[0]]}?" if close else ""
