@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from equable.arrays import FloatArray, IntArray
+from equable.arrays import IntArray
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
+from equable.calibrators.row_blocks import exp_and_normalise
 
 EPOCHS = 100
 BATCH_SIZE = 128
@@ -25,21 +26,19 @@ def sgd_temperature(logits: np.ndarray, labels: IntArray) -> float:
     smaller batch counts as the others do. T is clipped to [0.05, 100] at the end only.
     """
     z = logits.astype(np.float64)
-    own = z[np.arange(len(z)), labels]
     temperature = 1.0
     for epoch in range(EPOCHS):
         rate = LEARNING_RATE if epoch < DECAY_EPOCH else LEARNING_RATE / 10
         order = np.random.default_rng([0, epoch]).permutation(len(z))
         for start in range(0, len(z), BATCH_SIZE):
             rows = order[start : start + BATCH_SIZE]
-            temperature -= rate * _slope(z[rows], own[rows], temperature)
+            temperature -= rate * _slope(z[rows], labels[rows], temperature)
     return float(np.clip(temperature, MIN_TEMPERATURE, MAX_TEMPERATURE))
 
 
-def _slope(z: FloatArray, own: FloatArray, temperature: float) -> float:
+def _slope(z: np.ndarray, labels: IntArray, temperature: float) -> float:
     """Derivative in T of the mean of log Σ exp(z/T) − z_y/T, which is the mean of (z_y − E_p[z]) / T²."""
-    e = z / temperature
-    e -= e.max(axis=1, keepdims=True)  # T may be below 0 on its way
-    np.exp(e, out=e)
-    expected = np.einsum("ij,ij->i", e, z) / e.sum(axis=1)
+    p = exp_and_normalise(z / temperature)
+    own = z[np.arange(len(labels)), labels]
+    expected = (p * z).sum(axis=1)
     return float((own - expected).mean()) / temperature**2
