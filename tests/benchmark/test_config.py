@@ -26,7 +26,7 @@ REDUCED = {
     "tinyimagenet-reduced": (
         "tinyimagenet",
         {
-            "training.max_epochs": 12,
+            "training.max_epochs": 8,
             "training.patience": 5,
             "training.precision": "bfloat16",
             "network.nf": 20,
