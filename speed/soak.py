@@ -1,9 +1,9 @@
 """Many small seeds on a cluster whose processes are killed at random: ``python -m speed.soak [SEEDS]``.
 
-Every 5–10 s a worker, the scheduler or the driver (the command ``equable run``) is killed, and the command is
-repeated until it ends by itself. A cell is one task of one seed. Every cell must be done, no file of a finished
-cell may be written again, and a last command finds nothing left to do. Only commands, files and processes
-are used. The results are stored in ``speed/results/soak.json``.
+Every 5–10 s a worker, the scheduler or the driver (the command ``equable run``) is killed, and the command
+is repeated until it ends by itself. A cell is one task of one seed. Every cell must be done, no file of a
+finished cell may be written again, and a last command finds nothing left to do. Only commands, files and
+processes are used. The results are stored in ``speed/results/soak.json``.
 """
 
 from __future__ import annotations

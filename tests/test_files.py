@@ -99,6 +99,12 @@ class TestAtomicWrites:
         assert target.read_text() == "old"
         assert names_in(tmp_path) == ["a.txt"]
 
+    def test_an_error_names_the_target_and_not_the_temporary_file(self, tmp_path):
+        target = tmp_path / ("a" * 250)  # the longest name that leaves no room for the temporary one
+        with pytest.raises(OSError, match="too long") as caught:
+            write_bytes(target, b"new")
+        assert caught.value.filename == str(target)
+
     def test_readers_see_the_old_file_until_the_end(self, tmp_path):
         target = tmp_path / "a.txt"
         target.write_text("old")

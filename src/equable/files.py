@@ -14,7 +14,7 @@ import os
 import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Never
 
@@ -49,19 +49,21 @@ def atomic_path(path: PathLike) -> Iterator[Path]:
         raise OSError(errno.EINVAL, "must be a file; it is a device, a pipe or a socket", str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    # os.open applies the umask; tempfile would make the file unreadable for its group
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
+        # os.open applies the umask; tempfile would make the file unreadable for its group
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield temporary
         with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, target)
     except OSError as error:
-        if error.filename is None and error.errno is not None:  # a full disk does not name the file
+        # a full disk names no file, a read-only folder the temporary one
+        if error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = str(target)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # moved, or never made
+            temporary.unlink()
 
 
 def write_bytes(path: PathLike, data: bytes) -> None:
