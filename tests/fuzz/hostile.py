@@ -173,6 +173,9 @@ NAMES = [
     "test_labels",
     "val_images",
     "val_labels",
+    "train_features",
+    "test_features",
+    "oos_test_features",
 ]
 ODD_NAMES = [
     "../evil.npy",

@@ -1,4 +1,4 @@
-"""npz files from strangers: outputs and images."""
+"""npz files from strangers: outputs, images and vectors."""
 
 import io
 import json
@@ -45,6 +45,18 @@ DATASETS = [
     for compress in (False, True)
     for parts in (["train"], ["train", "test"], ["train", "val", "test"])
 ]
+VECTORS = RNG.normal(size=(12, 4)).astype(np.float32)
+DATASETS += [
+    npz(
+        compress,
+        train_features=VECTORS,
+        train_labels=np.array(["a", "bc", "d"])[Y],
+        test_features=VECTORS,
+        test_labels=np.array(["a", "bc", "d"])[Y],
+        oos_test_features=VECTORS,
+    )
+    for compress in (False, True)
+]
 
 
 @FUZZ
@@ -61,8 +73,8 @@ def test_outputs(sandbox, data):
 
 @FUZZ
 @given(data=damaged(st.sampled_from(DATASETS)) | archives())
-def test_images(sandbox, data):
-    path = sandbox.box / "images.npz"
+def test_datasets(sandbox, data):
+    path = sandbox.box / "dataset.npz"
     path.write_bytes(data)
     found = sandbox.read(lambda: call("datasets", "check", path, "--json"), len(data))
     if not isinstance(found, EquableError):
