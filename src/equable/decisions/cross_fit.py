@@ -64,6 +64,11 @@ class CrossFit:
         return int(self.task_of_class.max()) + 1
 
     @property
+    def members(self) -> FloatArray:
+        """1 where a class belongs to a task, else 0, (K, T); a class without rows counts with the first."""
+        return np.eye(self.n_tasks)[np.maximum(self.task_of_class, 0)]
+
+    @property
     def row_shares(self) -> FloatArray:
         """Share of each task in the scored rows, (T,)."""
         return np.bincount(self.tasks, minlength=self.n_tasks) / len(self.labels)

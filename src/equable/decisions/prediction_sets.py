@@ -126,20 +126,10 @@ class PredictionSets(Decision):
 def own_posteriors(shared: CrossFit, ratios: FloatArray) -> FloatArray:
     """Posterior of the true class of each buffer row, re-weighted by q / π (G, T): (G, M)."""
     p = shared.posteriors
-    by_task = task_sums(shared)
+    by_task = p @ shared.members
     own = p[np.arange(len(p)), shared.labels]
     found: FloatArray = own * ratios[:, shared.tasks] / (ratios @ by_task.T)
     return found
-
-
-def task_sums(shared: CrossFit) -> FloatArray:
-    """Posterior of each task, (M, T)."""
-    tasks = shared.task_of_class
-    members = np.eye(shared.n_tasks)[tasks] * (tasks >= 0)[:, None]
-    sums: FloatArray = shared.posteriors @ members
-    # classes without rows count with the first task; their factor is 1 anyway
-    sums[:, 0] += shared.posteriors[:, tasks < 0].sum(axis=1)
-    return sums
 
 
 def _quantile(scores: FloatArray, level: float) -> FloatArray:

@@ -13,7 +13,6 @@ from equable.calibrators.base import Calibrator
 from equable.calibrators.validation import require_number
 from equable.decisions.base import Decision
 from equable.decisions.cross_fit import Batches, CrossFit
-from equable.decisions.prediction_sets import task_sums
 from equable.errors import EvidenceWarning
 
 # Thresholds that are tried: the top 1 %, 2 %, … 100 % of the buffer's rows. Few of them, because the lowest
@@ -119,7 +118,7 @@ class Referral(Decision):
         shared = self._fitted()
         tau: FloatArray = np.empty(len(batches.mixes))
         best, right = _best_of_tasks(shared)
-        sums = task_sums(shared)
+        sums = shared.posteriors @ shared.members
         for block in row_blocks(len(tau), sums.size):
             ratios = batches.ratios[block, None]  # (G, 1, T)
             weighted = best * ratios
@@ -138,9 +137,8 @@ def _best_of_tasks(shared: CrossFit) -> tuple[FloatArray, np.ndarray]:
     """Largest posterior within each task, and whether its class is the true one, (M, T) both."""
     best = np.zeros((len(shared.labels), shared.n_tasks))
     right = np.zeros(best.shape, dtype=bool)
-    for t in range(shared.n_tasks):
-        # a class without calibration rows belongs to no task: it counts with the first
-        mine = np.flatnonzero((shared.task_of_class == t) | ((shared.task_of_class < 0) & (t == 0)))
+    for t, members in enumerate(shared.members.T):
+        mine = np.flatnonzero(members)
         if len(mine):
             place = shared.posteriors[:, mine].argmax(axis=1)
             best[:, t] = shared.posteriors[np.arange(len(best)), mine[place]]
