@@ -14,7 +14,7 @@ from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator, require_every_class
 from equable.calibrators.class_mix import corrected_nll, fit_bias_corrected
 from equable.calibrators.newton import LOG_BOUNDS, lbfgs, warn_if_bound, within_bounds
-from equable.calibrators.row_blocks import exp_and_normalise
+from equable.calibrators.softmax import exp_and_normalise
 from equable.calibrators.validation import require_choice, require_number, require_shares
 from equable.errors import InputError
 from equable.outputs import Outputs

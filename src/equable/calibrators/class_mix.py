@@ -13,7 +13,7 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE, lbfgs, nll_temperature
-from equable.calibrators.row_blocks import exp_and_normalise, shifted_rows
+from equable.calibrators.softmax import exp_and_normalise, shifted_rows
 from equable.errors import EvidenceWarning
 
 RIDGE = 1e-3

@@ -26,7 +26,7 @@ from equable.calibrators.prototypes import (
     nearest_prototypes,
     retained_classes,
 )
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from equable.calibrators.validation import require_choice, require_number, require_temperatures
 from equable.errors import InputError
 from equable.outputs import Outputs

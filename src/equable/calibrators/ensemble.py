@@ -10,7 +10,7 @@ import numpy as np
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
 from equable.calibrators.newton import PRIOR_STRENGTH, brier_temperature, warn_if_bound
-from equable.calibrators.row_blocks import softmax
+from equable.calibrators.softmax import softmax
 from equable.calibrators.validation import require_shares, require_temperatures
 from equable.outputs import Outputs
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.losses import Loss, loss_curves, row_losses
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from equable.errors import ConvergenceWarning
 
 if TYPE_CHECKING:
