@@ -80,7 +80,7 @@ class DATS(Calibrator):
     >>> old, new = y < 2, y >= 2
     >>> old_t = cal.temperature(logits[old], features=features[old])[0]
     >>> new_t = cal.temperature(logits[new], features=features[new])[0]
-    >>> bool(old_t > new_t)                            # the forgotten task is cooled more
+    >>> bool(old_t > new_t)                            # the forgotten task is less certain
     True
     """
 
@@ -188,6 +188,7 @@ class DATS(Calibrator):
         per_class = self.weights == "per_class"
         free = np.ones(rows.n_classes if per_class else 1, dtype=bool)
         if per_class:
+            # d ≈ 0 for current classes: a free w·d would be a second T_base of theirs
             free[current] = False
         problem = DistanceProblem(
             shifted_rows(rows.logits),
@@ -221,6 +222,7 @@ class DATS(Calibrator):
         self, codes: IntArray, n_groups: int, assigned: IntArray, distances: FloatArray
     ) -> FloatArray:
         """One temperature a group, (G,)."""
+        # rows of each batch and assigned class, and the sum of their distances: one bincount each
         shape = (n_groups, self.n_classes_)
         cell = codes * self.n_classes_ + assigned
         counts = np.bincount(cell, minlength=n_groups * self.n_classes_).reshape(shape)

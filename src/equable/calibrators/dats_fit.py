@@ -120,8 +120,8 @@ def _refine(
 ) -> DistanceFit:
     """Newton from the grid's log temperatures: `base` of T_base, `levels` of the classes apart from it.
 
-    A class is apart where its temperature is above T_base (w_c > 0). A class that falls below T_base is set
-    to T_base for good; a class at T_base whose loss decreases above it is set apart. Each class changes at
+    A class is apart where its temperature is above T_base (w_c > 0). A class that falls below T_base keeps
+    T_base from then on; a class at T_base whose loss decreases above it is set apart. Each class changes at
     most twice, so the loop ends.
     """
     n_iter = GRID_POINTS

@@ -1,4 +1,4 @@
-"""What sets and referral share: two settings on top of a cross-fit, and one file of both."""
+"""Base class of `PredictionSets` and `Referral`: a cross-fit, two settings, and the file of both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Decision:
 
     @classmethod
     def from_cross_fit(cls, shared: CrossFit, *settings: Any, **named: Any) -> Self:
-        """Use a cross-fit that is there already; it may serve several. Settings are those of the class."""
+        """Use an existing cross-fit, which several objects may share; the settings are those of the class."""
         if not isinstance(shared, CrossFit):
             raise InputError(
                 f"shared must be a CrossFit, as cross_fit or CrossFit.load gives it; got {shared!r:.100}"
@@ -44,7 +44,7 @@ class Decision:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; it decides the same."""
+        """Read what `save` wrote; the decisions are the same."""
         calibrator, extras = load_with_extras(path)
         found = extras.get(cls.STORED)
         if found is None:

@@ -1,4 +1,4 @@
-"""Cross-fitted posteriors: every row of the calibration buffer, judged by a fit that it took no part in.
+"""Cross-fitted posteriors: each row of the calibration buffer has those of a fit without this row.
 
 The calibrator is fitted on four of five folds and gives the posteriors of the fifth. The calibrator in use is
 fitted on all rows. `PredictionSets` and `Referral` read their thresholds off these posteriors.
@@ -23,7 +23,9 @@ from equable.outputs import Outputs
 
 FOLDS = 5
 # Names of the arrays in a file.
-POSTERIORS, LABELS, TASKS = "decisions_posteriors", "decisions_labels", "decisions_class_tasks"
+POSTERIORS = "decisions_posteriors"
+LABELS = "decisions_labels"
+TASKS = "decisions_class_tasks"
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +187,7 @@ def cross_fit(
     folds = _folds(rows.labels, rows.n_classes, random_state)
     posteriors = np.full(rows.logits.shape, np.nan)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EquableWarning)  # the fit on all rows has given them
+        warnings.simplefilter("ignore", EquableWarning)  # the fit on all rows has issued them
         for fold in range(FOLDS):
             held = folds == fold
             if held.any():
@@ -205,7 +207,7 @@ def _folds(labels: IntArray, n_classes: int, random_state: int) -> IntArray:
     """The fold of each row, (N,); −1 for the row of a class that has no other."""
     rng = as_generator(random_state)
     folds = np.full(len(labels), -1)
-    dealt = 0  # classes go on where the one before ended: folds differ by few rows
+    dealt = 0  # each class starts in the fold after the last one used, so that fold sizes differ little
     for c in range(n_classes):
         mine = rng.permutation(np.flatnonzero(labels == c))
         if len(mine) > 1:

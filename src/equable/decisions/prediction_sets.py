@@ -30,11 +30,12 @@ class PredictionSets(Decision):
       the batch as a whole: sets are smaller in batches of one task, and rare tasks of a batch are not
       protected.
 
-    With too few rows for the level, τ_t is infinite: every class of the task is in. The most probable class
-    is always in; if tasks were given, so is a class without buffer rows. Both levels assume that rows of a
-    task look as they did in the calibration buffer; cross-fitting makes them approximate. With any calibrator
-    other than `TaskMix` the batch guarantee holds only for batches mixed like the buffer. `TaskMix`'s
-    posteriors of a batch are leave-one-out averages, while the buffer is re-weighted by one factor q / π.
+    With too few rows for the level, τ_t is infinite: the set has every class of the task. The most probable
+    class is always in the set; if tasks were given, so is a class without buffer rows. Both levels assume
+    that rows of a task look as they did in the calibration buffer; cross-fitting makes them approximate. With
+    any calibrator other than `TaskMix` the batch guarantee holds only for batches mixed like the buffer.
+    `TaskMix`'s posteriors of a batch are leave-one-out averages, while the buffer is re-weighted by one
+    factor q / π.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Referral with a bound: which rows the machine may answer, so that few of its answers are wrong."""
+"""Referral with a bounded error: which rows the classifier decides, and which a person decides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Referral(Decision):
         u(τ) = the `confidence_level` quantile of Beta(e·n_eff + 1, n_eff − e·n_eff).
 
     The lowest τ with u(τ) ≤ `max_error` is used; where there is none, no row of the batch is accepted and an
-    `EvidenceWarning` says so. Test rows and their labels have no part in the choice.
+    `EvidenceWarning` says so. Test rows and their labels are not used for the choice.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Referral(Decision):
     log(1 − confidence_level) / log(1 − max_error) effective rows without an error are needed: 45 at 5 % and
     90 %. Tried are 100 thresholds, the top 1 %, 2 %, … of the buffer's weight; the lowest is taken of several
     that may pass by luck, so that the level is approximate (docs/methods/decisions.md has its measured
-    rate). Rows that cross-fitting does not score have no part in the bound.
+    rate). Rows that cross-fitting does not score do not enter the bound.
 
     With any calibrator other than `TaskMix` the bound holds only for batches mixed like the buffer. With
     `TaskMix`, n_eff assumes the same error rate at every weight: a few hard rows of a large weight among many
@@ -86,7 +86,7 @@ class Referral(Decision):
         self.confidence_level = confidence_level
 
     def accept(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
-        """Whether the machine may answer each row, (N,) boolean; `groups` as for ``predict_proba``."""
+        """Whether the classifier may decide each row, (N,) boolean; `groups` as for ``predict_proba``."""
         batches = self._fitted().calibrate(logits, features, groups)
         tau = self.thresholds_of(batches)
         self._warn_if_refused(int(np.isinf(tau).sum()), len(tau))
@@ -156,7 +156,7 @@ def _lowest_threshold(
 ) -> FloatArray:
     """The lowest of the tried thresholds whose upper bound is at most `max_error`, (G,), from (G, M) rows.
 
-    The share `unscored` (G,) of a batch, about which the rows say nothing, counts as errors.
+    The share `unscored` (G,) of a batch, of whose tasks no row is scored, counts as errors.
     """
     from scipy.special import betainc
 

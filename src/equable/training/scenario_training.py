@@ -116,10 +116,11 @@ def _start(
     few = torch.from_numpy(scenario[0].train[: settings.batch_size])
     require_outputs(build(), inputs.batch(few), scenario.n_classes)
     built = build()
-    stamp = make_stamp(rows, unknown, scenario, built, settings, seed)
     memory = ReplayMemory(settings.memory_size)
     buffer = CalibrationBuffer(settings.calibration_percent)
-    return Run(inputs, unknown, scenario, built, settings, seed, stamp, memory, buffer)
+    run = Run(inputs, unknown, scenario, built, settings, seed, memory, buffer)
+    run.stamp = make_stamp(run, rows)
+    return run
 
 
 def _do_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[str, Any]:
@@ -202,10 +203,7 @@ def _update_memories(run: Run, index: int, stored: Path | None) -> None:
     if stored is not None:
         run.memory_logits = read_npz(stored)["replay_logits"]
         return
-    rows = run.replay_memory.rows
-    run.memory_logits = stored_logits(
-        run.network, run.inputs, run.scenario, index, rows, earlier, run.memory_logits
-    )
+    run.memory_logits = stored_logits(run, index, earlier)
 
 
 @contextmanager

@@ -39,10 +39,10 @@ class Run:
     network: nn.Module
     settings: TrainingSettings
     seed: int
-    stamp: str
     replay_memory: ReplayMemory
     calibration_buffer: CalibrationBuffer
     memory_logits: np.ndarray | None = None  # of the rows of the replay memory, if the learner stores them
+    stamp: str = ""  # of the experiment, see `experiment_stamp`
 
     def files(self, index: int) -> tuple[str, ...]:
         """The files of task `index`; the last one has the outputs of unknown rows, too."""
