@@ -170,7 +170,7 @@ class ARC(Calibrator):
         stack = class_mix.STACK_ELEMENTS // self.n_classes_
         for groups, members in class_mix.equal_groups(codes, n_groups, stack):
             if members.shape[1] > most:  # then it is the only group
-                members = class_mix.representatives(rows.logits, members[0], most)[None]
+                members = class_mix.evenly_spaced_rows(rows.logits, members[0], most)[None]
             logits = rows.logits[members.ravel()]
             posterior = class_mix.posteriors(logits, self.posterior_temperature_, self.posterior_bias_)
             mixes[groups] = self._mixes(posterior.reshape(*members.shape, -1))

@@ -87,7 +87,7 @@ def posteriors(logits: np.ndarray, temperature: float, bias: FloatArray) -> Floa
     return result
 
 
-def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArray:
+def evenly_spaced_rows(logits: np.ndarray, members: IntArray, most: int) -> IntArray:
     """At most `most` of the rows `members`: evenly spaced after sorting by a weighted sum of their logits.
 
     The choice does not depend on the order of the rows.

@@ -47,7 +47,7 @@ class EnsembleTemperatureScaling(Calibrator):
         warn_if_bound(solution.temperature, "the ensemble's temperature")
         return {
             "temperature_": solution.temperature,
-            "weights_": _limited(_simplex_minimum(*_quadratic(rows, solution.temperature))),
+            "weights_": _with_uniform_limit(_simplex_minimum(*_quadratic(rows, solution.temperature))),
             "converged_": solution.converged,
             "n_iter_": solution.n_iter,
         }
@@ -67,7 +67,7 @@ class EnsembleTemperatureScaling(Calibrator):
         require_shares("weights_", self.weights_)
 
 
-def _limited(weights: FloatArray) -> FloatArray:
+def _with_uniform_limit(weights: FloatArray) -> FloatArray:
     """The weights with w₃ ≤ 0.999."""
     if weights[2] <= MOST_UNIFORM:
         return weights

@@ -23,7 +23,7 @@ class Decision:
     def fit(self, logits: Any, y: Any, *, features: Any = None, tasks: Any = None) -> Self:
         """Cross-fit the calibrator on the calibration buffer; returns self."""
         self._check_settings()
-        return self._take(cross_fit(self.calibrator, logits, y, features=features, tasks=tasks))
+        return self._use(cross_fit(self.calibrator, logits, y, features=features, tasks=tasks))
 
     @classmethod
     def from_cross_fit(cls, shared: CrossFit, *settings: Any, **named: Any) -> Self:
@@ -34,7 +34,7 @@ class Decision:
             )
         made = cls(shared.calibrator, *settings, **named)  # type: ignore[call-arg]
         made._check_settings()
-        return made._take(shared)
+        return made._use(shared)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write calibrator, cross-fit and settings to one safetensors file, atomically."""
@@ -66,7 +66,7 @@ class Decision:
         """The settings, from the numbers of a file."""
         return first, second
 
-    def _take(self, shared: CrossFit) -> Self:
+    def _use(self, shared: CrossFit) -> Self:
         self.cross_fit_ = shared
         return self
 

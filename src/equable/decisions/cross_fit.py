@@ -181,7 +181,7 @@ def cross_fit(
     """
     if not isinstance(calibrator, Calibrator):
         raise InputError(f"calibrator must be a calibrator of equable; got {calibrator!r:.100}")
-    fitted = _new(calibrator).fit(logits, y, features=features, tasks=tasks)
+    fitted = _unfitted_copy(calibrator).fit(logits, y, features=features, tasks=tasks)
     rows = Outputs(logits, y, features, tasks)
     assert rows.labels is not None
     folds = _folds(rows.labels, rows.n_classes, random_state)
@@ -191,7 +191,7 @@ def cross_fit(
         for fold in range(FOLDS):
             held = folds == fold
             if held.any():
-                posteriors[held] = _held_out(_new(calibrator), rows[~held], rows[held])
+                posteriors[held] = _held_out(_unfitted_copy(calibrator), rows[~held], rows[held])
     scored = folds >= 0
     if not scored.any():
         raise InputError("cross-fitting needs a class with at least two rows; every class has one")
@@ -199,7 +199,7 @@ def cross_fit(
     return CrossFit(fitted, posteriors[scored], rows.labels[scored], tasks_of)
 
 
-def _new(calibrator: Calibrator) -> Calibrator:
+def _unfitted_copy(calibrator: Calibrator) -> Calibrator:
     return type(calibrator)(**calibrator.get_params())
 
 

@@ -135,7 +135,7 @@ class Monitor(Stream):
         before = vars(self).copy()
         probabilities = super().update(logits, features)
         try:
-            self._remember(probabilities.max(axis=1), probabilities.argmax(axis=1))
+            self._store(probabilities.max(axis=1), probabilities.argmax(axis=1))
             if self.log is not None:
                 append_line(self.log, asdict(self.status()))
         except BaseException:
@@ -168,7 +168,7 @@ class Monitor(Stream):
             ece = float(np.abs(bin_sums(confidence, right, N_BINS, "uniform").gap).sum() / len(came))
         value = self._e_value()
         return MonitorStatus(
-            self._rows, self._labelled, *self._of_window(), promised, accuracy, ece, value, value >= ALARM
+            self._rows, self._labelled, *self._window_facts(), promised, accuracy, ece, value, value >= ALARM
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -203,7 +203,7 @@ class Monitor(Stream):
         monitor._confidence, monitor._predicted, monitor._label = memory
         return monitor
 
-    def _remember(self, confidence: FloatArray, predicted: IntArray) -> None:
+    def _store(self, confidence: FloatArray, predicted: IntArray) -> None:
         """Store new rows; they replace the oldest ones."""
         n_rows = len(confidence)
         size = min(self._rows + n_rows, self.keep)
@@ -239,7 +239,7 @@ class Monitor(Stream):
         if len(labels) and not 0 <= labels.min() <= labels.max() < n_classes:
             raise InputError(f"y must be classes 0 to {n_classes - 1}; got {labels.min()} to {labels.max()}")
 
-    def _of_window(self) -> tuple[tuple[float, ...] | None, float | None]:
+    def _window_facts(self) -> tuple[tuple[float, ...] | None, float | None]:
         """Mix of tasks and mean top probability of the window's rows."""
         if self.recent is None:
             return None, None

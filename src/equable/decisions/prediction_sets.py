@@ -104,10 +104,10 @@ class PredictionSets(Decision):
     def _settings(first: float, second: float) -> tuple[float, str]:
         return first, GUARANTEES[second != 0]
 
-    def _take(self, shared: CrossFit) -> Self:
+    def _use(self, shared: CrossFit) -> Self:
         if self.guarantee == "task" and shared.class_tasks is None:
             raise InputError('guarantee="task" needs tasks= at fit, one entry a row; got None')
-        return super()._take(shared)
+        return super()._use(shared)
 
     def _thresholds(self, shared: CrossFit, batches: Batches) -> FloatArray:
         """τ (G, T)."""

@@ -127,7 +127,7 @@ class Referral(Decision):
             wrong = ~right[np.arange(len(sums)), winner]
             weights = shared.row_weights(batches.mixes[block])[:, shared.tasks]
             unscored = batches.mixes[block][:, shared.row_shares == 0].sum(axis=1)
-            tau[block] = _lowest_threshold(
+            tau[block] = lowest_threshold(
                 top, wrong, weights, unscored, float(self.max_error), float(self.confidence_level)
             )
         return tau[batches.codes]
@@ -146,7 +146,7 @@ def _best_of_tasks(shared: CrossFit) -> tuple[FloatArray, np.ndarray]:
     return best, right
 
 
-def _lowest_threshold(
+def lowest_threshold(
     top: FloatArray,
     wrong: np.ndarray,
     weights: FloatArray,

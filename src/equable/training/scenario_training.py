@@ -94,12 +94,12 @@ def train_scenario(
     """
     require_device(settings.device)
     with _torch_setup(settings):
-        run = _start(dataset, scenario, network, settings, seed)
+        run = _prepare_run(dataset, scenario, network, settings, seed)
         folders = [Path(folder) / f"task-{index}" for index in range(len(scenario))]
-        return [_do_task(run, index, path, progress) for index, path in enumerate(folders)]
+        return [_complete_task(run, index, path, progress) for index, path in enumerate(folders)]
 
 
-def _start(
+def _prepare_run(
     dataset: Any, scenario: Scenario, network: NetworkFactory, settings: TrainingSettings, seed: int
 ) -> Run:
     is_vectors = hasattr(dataset, "vectors")
@@ -123,7 +123,7 @@ def _start(
     return run
 
 
-def _do_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[str, Any]:
+def _complete_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[str, Any]:
     """Train or load one task, and make every file that is missing or damaged."""
     facts = _read_done(run, folder)
     files = run.files(index)
