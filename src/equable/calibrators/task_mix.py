@@ -29,7 +29,7 @@ from equable.errors import InputError, ShiftWarning
 from equable.outputs import Outputs
 
 STRENGTHS = (0.5, 2.0, 8.0, 32.0)
-# Least posterior of a task inside L: no row excludes a task.
+# Lower bound of a task's posterior in L, so that no single row makes a task impossible.
 FLOOR = 1e-12
 # The mix of a larger batch is estimated from this many of its rows, evenly spaced after sorting.
 MOST_ROWS = 1 << 16

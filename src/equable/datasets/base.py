@@ -17,7 +17,7 @@ SPLIT_NAMES = {TRAIN: "train", VALIDATION: "validation", TEST: "test", NOT_GIVEN
 
 
 class _Labelled:
-    """What images and vectors share: checked labels, splits and class names, and counts."""
+    """Base of `ImageDataset` and `VectorDataset`: checked labels, splits and class names, and counts."""
 
     KIND: ClassVar[str]  # "images" or "vectors", the name of the field with the rows
     name: str

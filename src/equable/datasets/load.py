@@ -1,4 +1,4 @@
-"""From a name or a path to a dataset."""
+"""Load a dataset by its name, or from a path."""
 
 from __future__ import annotations
 

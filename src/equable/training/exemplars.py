@@ -1,4 +1,4 @@
-"""The replay memory as a learner sees it: rows and, for learners that ask for them, logits."""
+"""The replay memory for a learner: its rows and, for learners that store them, their logits."""
 
 from __future__ import annotations
 

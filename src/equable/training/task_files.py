@@ -1,4 +1,4 @@
-"""The files of a task: the state of a run they are made from, and how each is written."""
+"""The state of a run between two tasks, and the files of a task that are written from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on one task, with early stopping, checkpoints and resumption to the same bits.
+"""Training on one task, with early stopping and checkpoints; a resumed training gives the same bits.
 
 The learner of the settings (`equable.training.learners`) composes each batch and defines its loss; the replay
 memory holds rows of earlier tasks only. After each epoch batch norm's statistics are replaced by means with

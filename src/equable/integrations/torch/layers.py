@@ -1,4 +1,4 @@
-"""The test time of each calibrator in torch, float64; a batch is one group.
+"""Probabilities and temperatures of each calibrator in torch, float64; a call is one batch.
 
 The formulas are those of `equable.calibrators` and are explained there; tests compare the two. ARC,
 BiasCorrection and TaskMix are in `mix_layers`.
