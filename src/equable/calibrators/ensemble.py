@@ -105,5 +105,6 @@ def _simplex_minimum(gram: FloatArray, linear: FloatArray) -> FloatArray:
             candidate[face] = solution / solution.sum()
             value = candidate @ gram @ candidate - 2 * linear @ candidate
             if value < best_value:
-                best, best_value = candidate, value
+                best = candidate
+                best_value = value
     return best

@@ -146,7 +146,8 @@ def bootstrap_interval(estimate: float, replicates: FloatArray) -> tuple[float, 
     maximum is simultaneous: from the 2.5 % quantile of the smallest deviation of any task to the 97.5 %
     quantile of the largest. Bounds that hold for all tasks at once hold for their maximum.
     """
-    # Resampled ECEs are too large on average (noise is added twice); deviations from their mean are not.
+    # Resampled ECEs are too large on average, since resampling adds noise a second time: only their
+    # deviations from their own mean are used.
     rows = np.atleast_2d(replicates)
     deviation = rows - rows.mean(axis=1, keepdims=True)
     low = np.quantile(deviation.min(axis=0), TAILS[0])

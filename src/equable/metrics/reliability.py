@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 NORMAL_975 = 1.959963984540054  # 97.5 % quantile of the standard normal
 # The blue and vermilion of Okabe and Ito are distinct under colour blindness and in grey.
-POINTS, GAPS, ROWS, DIAGONAL = "#0072B2", "#D55E00", "#BBBBBB", "#444444"
+POINTS = "#0072B2"
+GAPS = "#D55E00"
+ROWS = "#BBBBBB"
+DIAGONAL = "#444444"
 MOST_NUMBERED = 20  # bars of more bins are too close for the numbers of their rows
 NUMBER_BOX = {"facecolor": "white", "alpha": 0.7, "pad": 0.5, "linewidth": 0}
 NUMBER_STYLE: dict[str, Any] = {"fontsize": "x-small", "color": DIAGONAL, "zorder": 4, "bbox": NUMBER_BOX}

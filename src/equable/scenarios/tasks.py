@@ -17,7 +17,10 @@ import numpy as np
 from equable.arrays import IntArray, as_integers
 from equable.errors import InputError
 
-TRAIN, VALIDATION, TEST, UNSPLIT = 0, 1, 2, -1
+TRAIN = 0
+VALIDATION = 1
+TEST = 2
+UNSPLIT = -1
 FRACTIONS = (0.8, 0.1, 0.1)
 VALIDATION_FRACTION = 0.2
 

@@ -215,7 +215,8 @@ def _torch_setup(settings: TrainingSettings) -> Iterator[None]:
     try:
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        cudnn.deterministic, cudnn.benchmark = True, False
+        cudnn.deterministic = True
+        cudnn.benchmark = False
         yield
     finally:
         torch.set_num_threads(threads)

@@ -176,10 +176,10 @@ class TaskTrainer:
         if math.isfinite(loss) and all(bool(p.isfinite().all()) for p in self.network.parameters()):
             return
         where = f"epoch {len(self.progress.epochs) + 1} of task {self.task.index}, seed {self.seed}"
-        rate, decay = self.settings.learning_rate, self.settings.weight_decay
+        given = f"{self.settings.learning_rate:g} and {self.settings.weight_decay:g}"
         raise ConfigError(
             f"training must keep its numbers finite; it diverged in {where}: lower learning_rate or "
-            f"weight_decay; got {rate:g} and {decay:g}"
+            f"weight_decay; got {given}"
         )
 
     def _batches(self) -> list[Tensor]:
