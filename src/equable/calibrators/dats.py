@@ -188,7 +188,8 @@ class DATS(Calibrator):
         per_class = self.weights == "per_class"
         free = np.ones(rows.n_classes if per_class else 1, dtype=bool)
         if per_class:
-            # the paper expects d ≈ 0 for current classes; a free w on a small d > 0 leaves T_base undetermined
+            # The paper expects d ≈ 0 for current classes: a free w on a small d > 0 leaves T_base
+            # undetermined.
             free[current] = False
         problem = DistanceProblem(
             shifted_rows(rows.logits),
