@@ -167,7 +167,7 @@ def estimate_mix(
 
 def class_evidence(labels: IntArray, weights: FloatArray, n_classes: int) -> tuple[FloatArray, FloatArray]:
     """Summed weight Σw and effective rows (Σw)² / Σw² of each class, (K,) both."""
-    mass = np.bincount(labels, weights, minlength=n_classes)
+    mass = np.bincount(labels, weights, minlength=n_classes).astype(np.float64)
     squares = np.bincount(labels, weights**2, minlength=n_classes)
     return mass, mass**2 / squares
 
