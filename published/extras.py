@@ -15,7 +15,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, tasks_of
 from equable.calibrators import DATS, Uncalibrated
-from equable.calibrators.row_blocks import softmax
+from equable.calibrators.softmax import softmax
 from equable.metrics import TaskComparison, compare_tasks
 from equable.outputs import Outputs
 

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 
 from equable.calibrators.losses import row_losses
 from equable.calibrators.newton import LOG_BOUNDS
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from speed.peers import save_arrays, take_turns, versions_of, workers
 from speed.timing import against_fastest
 

@@ -1,7 +1,7 @@
-"""equable: confidences that mean what they say on every task of a class-incremental classifier.
+"""equable: calibrated confidences on every task of a class-incremental classifier.
 
-Everything public hangs off this module and is imported on first use (PEP 562), so that
-``import equable`` costs little more than ``import numpy``.
+All public names are attributes of this module. They are imported on first use (PEP 562), so that
+``import equable`` takes little longer than ``import numpy``.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
 """Every error and warning that equable raises on purpose.
 
-A message names the culprit, the rule and the value: ``coverage must be in (0, 1]; got 1.4``.
+A message names the argument, the rule and the value: ``coverage must be in (0, 1]; got 1.4``.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import equable
 from equable.calibrators.dats_fit import DistanceProblem, solve_by_class, solve_jointly
 from equable.calibrators.newton import brier_temperature
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from equable.errors import ConvergenceWarning, InputError
 from planted import make_incremental
 

@@ -17,7 +17,7 @@ from equable.calibrators.newton import (
     newton,
     nll_temperature,
 )
-from equable.calibrators.row_blocks import shifted_rows, softmax
+from equable.calibrators.softmax import shifted_rows, softmax
 
 
 def vector_4():

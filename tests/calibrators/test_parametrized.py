@@ -5,7 +5,7 @@ import pytest
 
 import equable
 from equable.calibrators.parametrized import _brier_and_gradient, _largest_logits
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from planted import make_incremental
 
 

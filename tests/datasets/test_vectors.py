@@ -115,7 +115,7 @@ def test_arrays_of_objects(tmp_path, rows, causes):
 
 def test_constant_columns_alone_are_not_usable(tmp_path):
     report = check(saved(tmp_path / "v.npz", train_features=np.ones((40, 3))))
-    assert report.problems == ("all columns are constant: nothing tells the classes apart",)
+    assert report.problems == ("all columns are constant: the classes cannot be distinguished",)
     assert not any("constant" in text for text in report.warnings)
 
 

@@ -7,7 +7,7 @@ from scipy.stats import beta
 import equable
 from equable.decisions import CrossFit, cross_fit
 from equable.decisions.cross_fit import Batches
-from equable.decisions.referral import _lowest_threshold
+from equable.decisions.referral import lowest_threshold
 from equable.errors import EvidenceWarning, InputError
 
 
@@ -40,7 +40,7 @@ def test_the_threshold_is_the_lowest_whose_upper_bound_passes():
     for weights in (np.ones(60), np.where(np.arange(60) % 3, 1.0, 2.0)):  # a row has over 1 % of the weight
         top = np.round(rng.beta(8, 1, 60), 2)
         wrong = rng.random(60) > top
-        found = _lowest_threshold(top[None], wrong[None], weights[None], np.zeros(1), 0.2, 0.8)[0]
+        found = lowest_threshold(top[None], wrong[None], weights[None], np.zeros(1), 0.2, 0.8)[0]
         passing = []
         for tau in np.unique(top):
             w = weights[top >= tau]

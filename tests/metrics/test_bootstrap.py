@@ -33,7 +33,7 @@ def test_strata_cut_the_rows_into_disjoint_pieces(planted, monkeypatch):
     y, p, q = planted(3000, 0.6, 0.9)
     q[1000:2000] = q[1000:2000, ::-1]  # another prediction after than before
     before, after, rows = bin_rows(y, p, 10), bin_rows(y, q, 10), np.arange(0, 3000, 2)
-    strata = list(module._strata(before, after, rows, 10))
+    strata = list(module._strata((before, after), rows, 10))
     assert sorted(np.concatenate([piece for piece, _ in strata])) == rows.tolist()
     for piece, alike in strata:
         assert alike or len(piece) <= 64
@@ -50,7 +50,7 @@ def test_replicates_have_the_moments_of_the_multinomial(planted, monkeypatch, li
     monkeypatch.setattr(module, "LIMIT_ROWS", limit)
     y, p, q = planted(1500, 0.6, 1.0)
     before, after, rows = bin_rows(y, p, 5), bin_rows(y, q, 5), np.arange(1500)
-    pair = paired_bootstrap(before, after, rows, 5, 4000, np.random.default_rng(1))
+    pair = paired_bootstrap((before, after), rows, 5, 4000, np.random.default_rng(1))
     joint = np.hstack([before.matrix(rows, 5), after.matrix(rows, 5)])
     replicates = np.hstack(pair)
     covariance = 1500 * np.cov(joint.T, bias=True)
@@ -67,7 +67,7 @@ def test_against_plain_resampling(planted):
     """The oracle draws rows and computes both errors anew; the two samples must look alike."""
     y, p, q = planted(800, 0.6, 0.9)
     before, after = bin_rows(y, p, 10), bin_rows(y, q, 10)
-    pair = paired_bootstrap(before, after, np.arange(800), 10, 4000, np.random.default_rng(2))
+    pair = paired_bootstrap((before, after), np.arange(800), 10, 4000, np.random.default_rng(2))
     ece_before, ece_after = (np.abs(side[:, :-1]).sum(axis=1) / 800 for side in pair)
     rng, naive = np.random.default_rng(5), []
     for _ in range(1500):
@@ -84,7 +84,7 @@ def test_gaussian_limit_meets_row_weights(planted, monkeypatch):
     quantiles = []
     for limit in (module.LIMIT_ROWS, 10**9):
         monkeypatch.setattr(module, "LIMIT_ROWS", limit)
-        pair = paired_bootstrap(before, after, rows, 10, 1000, np.random.default_rng(4))
+        pair = paired_bootstrap((before, after), rows, 10, 1000, np.random.default_rng(4))
         ece_before, ece_after = (np.abs(side[:, :-1]).sum(axis=1) / 20_000 for side in pair)
         nll = (pair[1][:, -1] - pair[0][:, -1]) / 20_000
         quantiles.append([np.quantile(x, [0.025, 0.5, 0.975]) for x in (ece_after - ece_before, nll)])
@@ -99,7 +99,7 @@ def test_identical_sides_stay_identical(planted, monkeypatch, limit):
     y, p = planted(3000, 0.6)
     side = bin_rows(y, p, 10)
     before, after = paired_bootstrap(
-        side, bin_rows(y, p.copy(), 10), np.arange(3000), 10, 50, np.random.default_rng(0)
+        (side, bin_rows(y, p.copy(), 10)), np.arange(3000), 10, 50, np.random.default_rng(0)
     )
     assert np.array_equal(before, after)
     assert before.std(axis=0).max() > 0
@@ -108,7 +108,7 @@ def test_identical_sides_stay_identical(planted, monkeypatch, limit):
 def test_only_the_rows_of_the_task_are_drawn(planted):
     y, p, q = planted(60, 0.6, 0.9)
     before, after = bin_rows(y, p, 10), bin_rows(y, q, 10)
-    one = paired_bootstrap(before, after, np.array([7]), 10, 3, np.random.default_rng(0))
+    one = paired_bootstrap((before, after), np.array([7]), 10, 3, np.random.default_rng(0))
     assert np.array_equal(one[0], np.tile(sums(before, np.array([7])), (3, 1)))
 
 

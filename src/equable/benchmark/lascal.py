@@ -21,7 +21,7 @@ from equable.calibrators.class_mix import (
     posteriors,
 )
 from equable.calibrators.newton import brier_temperature, temperature_grid
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from equable.outputs import Outputs
 
 N_BINS = 15

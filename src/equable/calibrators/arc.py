@@ -4,7 +4,7 @@ A batch's mix of classes differs from the calibration buffer's. ARC estimates th
 takes the temperature that would be best on the calibration buffer, had it that mix.
 
 Fit, on the calibration buffer:
-1. calibrated posteriors p(c|x), by bias-corrected temperature scaling, and the class prior π;
+1. calibrated class_mix.posteriors p(c|x), by bias-corrected temperature scaling, and the class prior π;
 2. the loss of each class as a function of log T, on a grid.
 
 For each batch: EM for its mix q, over tasks first where they are given at fit, then over classes; then the
@@ -19,18 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.calibrators import class_mix
 from equable.calibrators.arc_loss_curves import GRID_POINTS, best_levels, class_curves, level_grid
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, require_every_class
-from equable.calibrators.class_mix import (
-    STACK_ELEMENTS,
-    effective_rows,
-    equal_groups,
-    estimate_mix,
-    fit_bias_corrected,
-    posteriors,
-    representatives,
-    warn_if_few,
-)
 from equable.calibrators.losses import LOSSES, Loss
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE, SOLVERS, warn_if_bound
 from equable.calibrators.validation import (
@@ -78,11 +69,11 @@ class ARC(Calibrator):
     ----------
     prior_ : (K,) class mix of the calibration buffer.
     task_mixes_ : (T, K) class mix of each task times its share of the buffer; one row without tasks.
-    posterior_temperature_, posterior_bias_ : parameters of the bias-corrected posteriors.
+    posterior_temperature_, posterior_bias_ : parameters of the bias-corrected class_mix.posteriors.
     class_rows_ : (K,) effective calibration rows of each class.
     class_weights_ : (K,) summed weight of each class.
     curves_, curve_derivatives_ : (K, G) loss curves, see `equable.calibrators.arc_loss_curves`.
-    converged_ : whether the fit of the posteriors converged.
+    converged_ : whether the fit of the class_mix.posteriors converged.
 
     Examples
     --------
@@ -134,19 +125,18 @@ class ARC(Calibrator):
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         require_every_class(rows)
-        logits, labels, weights = rows.logits, rows.labels, rows.weights
-        temperature, bias, converged = fit_bias_corrected(logits, labels, weights)
-        replayed = SOLVERS[self.loss](logits, labels, weights).temperature
+        checked = rows.logits, rows.labels, rows.weights
+        temperature, bias, converged = class_mix.fit_bias_corrected(*checked)
+        replayed = SOLVERS[self.loss](*checked).temperature
         warn_if_bound(replayed, "the calibration buffer's own temperature")
-        curves, derivatives = class_curves(logits, labels, weights, self.loss, float(np.log(replayed)))
-        mass = np.bincount(labels, weights, minlength=rows.n_classes)
-        squares = np.bincount(labels, weights**2, minlength=rows.n_classes)
+        curves, derivatives = class_curves(*checked, self.loss, float(np.log(replayed)))
+        mass, class_rows = class_mix.class_evidence(rows.labels, rows.weights, rows.n_classes)
         return {
             "prior_": mass / mass.sum(),
             "task_mixes_": _task_mixes(rows),
             "posterior_temperature_": temperature,
             "posterior_bias_": bias,
-            "class_rows_": mass**2 / squares,
+            "class_rows_": class_rows,
             "class_weights_": mass,
             "curves_": curves,
             "curve_derivatives_": derivatives,
@@ -168,7 +158,7 @@ class ARC(Calibrator):
     def _temperatures(self, rows: Outputs) -> FloatArray:
         codes, n_groups = group_codes(rows.groups, len(rows))
         _, temperatures, effective = self._batches(rows, codes, n_groups)
-        warn_if_few(effective)
+        class_mix.warn_if_few(effective)
         return temperatures[codes]
 
     def _batches(
@@ -177,32 +167,38 @@ class ARC(Calibrator):
         """Mixes (G, K), temperatures (G,) and effective rows (G,) of all groups."""
         mixes = np.empty((n_groups, self.n_classes_))
         most = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
-        for groups, members in equal_groups(codes, n_groups, STACK_ELEMENTS // self.n_classes_):
+        stack = class_mix.STACK_ELEMENTS // self.n_classes_
+        for groups, members in class_mix.equal_groups(codes, n_groups, stack):
             if members.shape[1] > most:  # then it is the only group
-                members = representatives(rows.logits, members[0], most)[None]
+                members = class_mix.evenly_spaced_rows(rows.logits, members[0], most)[None]
             logits = rows.logits[members.ravel()]
-            posterior = posteriors(logits, self.posterior_temperature_, self.posterior_bias_)
+            posterior = class_mix.posteriors(logits, self.posterior_temperature_, self.posterior_bias_)
             mixes[groups] = self._mixes(posterior.reshape(*members.shape, -1))
-        return mixes, self._best_temperatures(mixes), effective_rows(mixes, self.class_rows_)
+        return mixes, self._best_temperatures(mixes), class_mix.effective_rows(mixes, self.class_rows_)
 
     def _mixes(self, posterior: FloatArray) -> FloatArray:
         """The class mix of each batch, (G, K), from its posteriors (G, n, K)."""
         strength = float(self.prior_strength)  # narrow numpy numbers would overflow
+        # p(c|x) / π_c is, up to a factor of the row, the likelihood of the row in class c. EM finds the mix q
+        # that makes the batch most likely; α further rows with the mix π keep it near the buffer's mix.
         ratios = posterior / self.prior_
         centres = np.tile(self.prior_, (len(ratios), 1))
         if len(self.task_mixes_) > 1:
-            # the mix of the tasks first; it is the centre of the estimate over classes
+            # First the mix of the T tasks: it has fewer unknowns than the mix of the classes. The classes'
+            # mix within each task, weighted by the mix of tasks, is the centre of the estimate over classes.
             shares = self.task_mixes_.sum(axis=1)
             by_task = ratios @ self.task_mixes_.T
             by_task /= by_task.sum(axis=2, keepdims=True)
             start = np.tile(shares, (len(ratios), 1))
-            tasks = estimate_mix((by_task / shares).swapaxes(1, 2), start, strength)[..., 0]
+            tasks = class_mix.estimate_mix((by_task / shares).swapaxes(1, 2), start, strength)[..., 0]
             centres = tasks @ (self.task_mixes_ / shares[:, None])
             strength *= TASK_PULL
-        return estimate_mix(ratios.swapaxes(1, 2), centres, strength)[..., 0]
+        return class_mix.estimate_mix(ratios.swapaxes(1, 2), centres, strength)[..., 0]
 
     def _best_temperatures(self, mixes: FloatArray) -> FloatArray:
         """The temperature of the least expected loss of each mix, (G,)."""
+        # The expected loss of a batch with the mix q is Σ_c q_c L_c(log T). L_c is the mean loss of the rows
+        # of class c: their summed loss curve divided by their weight n_c.
         weights = mixes / self.class_weights_
         temperatures = np.empty(len(mixes))
         for block in row_blocks(len(mixes), GRID_POINTS, elements=1 << 18):

@@ -13,7 +13,7 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.losses import Loss, loss_curves
 from equable.calibrators.newton import LOG_BOUNDS
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 
 GRID_POINTS = 65
 # Rows of each class that pull its log temperature to the calibration buffer's own.

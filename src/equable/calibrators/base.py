@@ -23,7 +23,7 @@ from equable.arrays import (
     as_weights,
     refuse_probabilities,
 )
-from equable.calibrators.row_blocks import softmax
+from equable.calibrators.softmax import softmax
 from equable.calibrators.validation import checked_attributes
 from equable.errors import InputError, NotFittedError, UnsupportedError
 from equable.outputs import Outputs

@@ -12,15 +12,17 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator, require_every_class
-from equable.calibrators.class_mix import corrected_nll, fit_bias_corrected
+from equable.calibrators.class_mix import class_evidence, corrected_nll, fit_bias_corrected
 from equable.calibrators.newton import LOG_BOUNDS, lbfgs, warn_if_bound, within_bounds
-from equable.calibrators.row_blocks import exp_and_normalise
+from equable.calibrators.softmax import exp_and_normalise
 from equable.calibrators.validation import require_choice, require_number, require_shares
 from equable.errors import InputError
 from equable.outputs import Outputs
 
 # Ridges of by="task" on a_t, b_t and b_c, counted in rows.
-SCALE_RIDGE, OFFSET_RIDGE, CLASS_RIDGE = 3.0, 0.3, 5.0
+SCALE_RIDGE = 3.0
+OFFSET_RIDGE = 0.3
+CLASS_RIDGE = 5.0
 # Log-probabilities are at least this: their probability is 0 all the same, and their squares stay finite.
 LOWEST = -1e6
 
@@ -110,14 +112,13 @@ class BiasCorrection(Calibrator):
             temperature, offsets, converged = fit_bias_corrected(rows.logits, rows.labels, weights)
             warn_if_bound(temperature, "the temperature")
             scales = np.full(rows.n_classes, 1 / temperature)
-        mass = np.bincount(rows.labels, weights, minlength=rows.n_classes)
-        squares = np.bincount(rows.labels, weights**2, minlength=rows.n_classes)
+        mass, class_rows = class_evidence(rows.labels, weights, rows.n_classes)
         return {
             "scales_": scales,
             "offsets_": offsets,
             "prior_": mass / mass.sum(),
             "class_tasks_": tasks,
-            "class_rows_": mass**2 / squares,
+            "class_rows_": class_rows,
             "converged_": converged,
         }
 
@@ -136,6 +137,7 @@ def corrected_posteriors(logits: np.ndarray, scales: FloatArray, offsets: FloatA
 
 def log_softmax(logits: np.ndarray) -> FloatArray:
     """Log-probabilities (n, K), at least −10⁶."""
+    # log p_c = z_c − log Σ exp z: unlike z it does not change when a constant is added to the row
     z: FloatArray = logits.astype(np.float64)
     z -= z.max(axis=1, keepdims=True)
     z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
@@ -184,7 +186,8 @@ def _fit_by_task(
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
         scales, offsets = corrections(parameters)
         value, by_scale, by_offset = corrected_nll(z, labels, weights / n_rows, scales, offsets)
-        # a scale is exp(a + a_t): its derivative in a and in a_t is the scale itself
+        # Chain rule: a scale is exp(a + a_t), so its derivative in a and in a_t is the scale itself. Classes
+        # of one task share a_t and b_t: their derivatives add up.
         by_log_scale = by_scale * scales
         by_task = [np.bincount(tasks, by_log_scale), np.bincount(tasks, by_offset)]
         gradient = np.concatenate([[by_log_scale.sum()], *by_task, by_offset])

@@ -13,14 +13,16 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE, lbfgs, nll_temperature
-from equable.calibrators.row_blocks import exp_and_normalise, shifted_rows
+from equable.calibrators.softmax import exp_and_normalise, shifted_rows
 from equable.errors import EvidenceWarning
 
 RIDGE = 1e-3
 # Most steps of the EM, and the largest change of its last step: for the mix of a whole batch, and for the
 # mixes that leave one row out.
-MAX_ITER, TOLERANCE = 1000, 1e-6
-MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT = 60, 1e-7
+MAX_ITER = 1000
+TOLERANCE = 1e-6
+MAX_ITER_LEFT_OUT = 60
+TOLERANCE_LEFT_OUT = 1e-7
 # Entries of the arrays of the batches that are estimated together: they stay in the cache.
 STACK_ELEMENTS = 1 << 16
 # A batch that is based on fewer effective calibration rows than this causes a warning.
@@ -63,7 +65,8 @@ def fit_bias_corrected(
     relative = weights / weights.sum()
 
     def objective(parameters: FloatArray) -> tuple[float, FloatArray]:
-        beta, bias = parameters[0], parameters[1:]
+        beta = parameters[0]
+        bias = parameters[1:]
         value, by_scale, by_offset = corrected_nll(shifted, labels, relative, np.full(n_classes, beta), bias)
         ridge = RIDGE * float(np.mean(bias**2))
         return value + ridge, np.append(by_scale.sum(), by_offset + 2 * RIDGE * bias / n_classes)
@@ -84,7 +87,7 @@ def posteriors(logits: np.ndarray, temperature: float, bias: FloatArray) -> Floa
     return result
 
 
-def representatives(logits: np.ndarray, members: IntArray, most: int) -> IntArray:
+def evenly_spaced_rows(logits: np.ndarray, members: IntArray, most: int) -> IntArray:
     """At most `most` of the rows `members`: evenly spaced after sorting by a weighted sum of their logits.
 
     The choice does not depend on the order of the rows.
@@ -134,13 +137,14 @@ def estimate_mix(
     [0.812, 0.188]
     """
     n_groups, _, n_rows = ratios.shape
-    counted, copies, steps, tolerance = n_rows, 1, MAX_ITER, TOLERANCE
-    if leave_one_out:
-        counted, copies, steps, tolerance = n_rows - 1, n_rows, MAX_ITER_LEFT_OUT, TOLERANCE_LEFT_OUT
-    mix = mixes = np.repeat(prior[..., None], copies, axis=2)
+    counted = n_rows - 1 if leave_one_out else n_rows
+    steps = MAX_ITER_LEFT_OUT if leave_one_out else MAX_ITER
+    tolerance = TOLERANCE_LEFT_OUT if leave_one_out else TOLERANCE
+    mix = mixes = np.repeat(prior[..., None], n_rows if leave_one_out else 1, axis=2)
     pull = strength * prior[..., None]
     active = np.arange(n_groups)
     for _ in range(steps):
+        # E step: W_i, the posterior of row i under the mix. M step: the mix is the mean of W and the pull.
         if leave_one_out:
             shares = ratios * mix
             shares /= shares.sum(axis=1, keepdims=True)
@@ -154,8 +158,18 @@ def estimate_mix(
         if not moving.any():
             break
         if not moving.all():  # a batch that has converged is not changed by the others
-            ratios, mix, pull, active = ratios[moving], mix[moving], pull[moving], active[moving]
+            ratios = ratios[moving]
+            mix = mix[moving]
+            pull = pull[moving]
+            active = active[moving]
     return mixes
+
+
+def class_evidence(labels: IntArray, weights: FloatArray, n_classes: int) -> tuple[FloatArray, FloatArray]:
+    """Summed weight Σw and effective rows (Σw)² / Σw² of each class, (K,) both."""
+    mass = np.bincount(labels, weights, minlength=n_classes).astype(np.float64)
+    squares = np.bincount(labels, weights**2, minlength=n_classes)
+    return mass, mass**2 / squares
 
 
 def effective_rows(mixes: FloatArray, class_rows: FloatArray) -> FloatArray:

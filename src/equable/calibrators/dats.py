@@ -26,7 +26,7 @@ from equable.calibrators.prototypes import (
     nearest_prototypes,
     retained_classes,
 )
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from equable.calibrators.validation import require_choice, require_number, require_temperatures
 from equable.errors import InputError
 from equable.outputs import Outputs
@@ -80,7 +80,7 @@ class DATS(Calibrator):
     >>> old, new = y < 2, y >= 2
     >>> old_t = cal.temperature(logits[old], features=features[old])[0]
     >>> new_t = cal.temperature(logits[new], features=features[new])[0]
-    >>> bool(old_t > new_t)                            # the forgotten task is cooled more
+    >>> bool(old_t > new_t)                            # the forgotten task is less certain
     True
     """
 
@@ -152,7 +152,7 @@ class DATS(Calibrator):
             "base_temperature_": fit.base_temperature,
             "distance_weights_": weights,
             "class_distances_": class_distances,
-            "class_temperatures_": _temperature(weights, class_distances, fit.base_temperature),
+            "class_temperatures_": temperature_at(weights, class_distances, fit.base_temperature),
             "prototypes_": prototypes,
             "current_prototypes_": current_prototypes,
             "distance_range_": limits,
@@ -188,6 +188,8 @@ class DATS(Calibrator):
         per_class = self.weights == "per_class"
         free = np.ones(rows.n_classes if per_class else 1, dtype=bool)
         if per_class:
+            # The paper expects d ≈ 0 for current classes: a free w on a small d > 0 leaves T_base
+            # undetermined.
             free[current] = False
         problem = DistanceProblem(
             shifted_rows(rows.logits),
@@ -207,10 +209,6 @@ class DATS(Calibrator):
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         assert rows.features is not None
-        n_features = self.prototypes_.shape[1]
-        if rows.features.shape[1] != n_features:
-            rule = f"features must have the {n_features} columns seen at fit"
-            raise InputError(f"{rule}; got {rows.features.shape[1]}")
         codes, n_groups = group_codes(rows.groups, len(rows))
         assigned = nearest_prototypes(rows.features, self.prototypes_, self.metric)
         if self.distance == "class":
@@ -225,23 +223,33 @@ class DATS(Calibrator):
         self, codes: IntArray, n_groups: int, assigned: IntArray, distances: FloatArray
     ) -> FloatArray:
         """One temperature a group, (G,)."""
+        # rows of each batch and assigned class, and the sum of their distances: one bincount each
         shape = (n_groups, self.n_classes_)
         cell = codes * self.n_classes_ + assigned
         counts = np.bincount(cell, minlength=n_groups * self.n_classes_).reshape(shape)
         sums = np.bincount(cell, distances, minlength=n_groups * self.n_classes_).reshape(shape)
         mean_distances = sums / np.maximum(counts, 1)  # of the rows of each group and class
         kept = retained_classes(counts, float(self.coverage))
-        share = kept / kept.sum(axis=1, keepdims=True)
-        if self.aggregate == "mean":  # the mean of T(d_c) over the retained classes
-            by_class = _temperature(self.distance_weights_, mean_distances, self.base_temperature_)
-            mean: FloatArray = (share * by_class).sum(axis=1)
-            return mean
-        batch_distance = (share * mean_distances).sum(axis=1)  # Eq. 8
-        mean_weight = (share * self.distance_weights_).sum(axis=1)
-        return _temperature(mean_weight, batch_distance, self.base_temperature_)
+        parameters = self.distance_weights_, mean_distances, self.base_temperature_
+        found: FloatArray = batch_temperatures(kept, *parameters, self.aggregate)
+        return found
 
 
-def _temperature(weights: FloatArray, distances: FloatArray, base: float) -> FloatArray:
-    """Eq. 7, at most 100."""
-    temperatures: FloatArray = np.minimum(weights * distances + base, MAX_TEMPERATURE)
-    return temperatures
+def batch_temperatures(
+    kept: Any, weights: Any, distances: Any, base: Any, aggregate: str, xp: Any = np
+) -> Any:
+    """The temperature of each batch (G,) from its retained classes (G, K) and their w, d (K,) or (G, K).
+
+    `xp` is numpy or torch.
+    """
+    share = kept / kept.sum(axis=1, keepdims=True)  # every retained class counts the same
+    if aggregate == "mean":  # the mean of T(d_c) over the retained classes
+        return (share * temperature_at(weights, distances, base, xp)).sum(axis=1)
+    batch_distance = (share * distances).sum(axis=1)  # Eq. 8
+    mean_weight = (share * weights).sum(axis=1)
+    return temperature_at(mean_weight, batch_distance, base, xp)
+
+
+def temperature_at(weights: Any, distances: Any, base: Any, xp: Any = np) -> Any:
+    """T = w·d + T_base (Eq. 7), at most 100."""
+    return xp.clip(weights * distances + base, None, MAX_TEMPERATURE)

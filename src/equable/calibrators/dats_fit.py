@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +21,6 @@ from equable.calibrators.newton import (
     newton,
     within_bounds,
 )
-
-if TYPE_CHECKING:
-    from scipy.optimize import OptimizeResult
 
 GRID_POINTS = 65
 FIRST_ITERATIONS = 30
@@ -55,11 +51,13 @@ class DistanceProblem:
 
     def objective(self, parameters: FloatArray) -> tuple[float, FloatArray]:
         """Value and gradient at parameters (w…, T_base)."""
-        weights, base = parameters[:-1], parameters[-1]
-        raw = weights[self.weight_index] * self.distances + base
+        weights = parameters[:-1]
+        base = parameters[-1]
+        raw = weights[self.weight_index] * self.distances + base  # Eq. 7
         temperatures = np.minimum(raw, MAX_TEMPERATURE)
         losses, by_log, _ = row_losses(self.shifted, self.labels, 1 / temperatures, "brier")
-        # d/dT_i = (1/T_i) d/d(log T_i), and 0 where T_i is clipped; then the chain rule for w·d_i + T_base
+        # Eq. 9 depends on w and T_base only through T_i. d/dT_i = (1/T_i) d/d(log T_i), and 0 where T_i is
+        # clipped; then the chain rule for T_i = w·d_i + T_base: dT_i/dw = d_i and dT_i/dT_base = 1.
         slope = np.where(raw <= MAX_TEMPERATURE, self.sample_weight * by_log / temperatures, 0.0)
         by_weight = np.bincount(self.weight_index, slope * self.distances, minlength=len(self.free))
         gap = np.log(base) - np.log(self.centre)
@@ -82,14 +80,12 @@ def solve_jointly(problem: DistanceProblem) -> DistanceFit:
     upper = np.where(problem.free, np.inf, 0.0)
     bounds = [(0.0, high) for high in upper] + [(MIN_TEMPERATURE, MAX_TEMPERATURE)]
 
-    def run(start: FloatArray, iterations: int) -> OptimizeResult:
-        return lbfgs(problem.objective, start, bounds, maxiter=iterations, maxfun=5000, ftol=1e-11, gtol=1e-7)
-
+    run = partial(lbfgs, problem.objective, bounds=bounds, maxfun=5000, ftol=1e-11, gtol=1e-7)
     pairs = (0.0, problem.centre), (1.0, 1.0)
     starts = [np.append(np.where(problem.free, w, 0.0), base) for w, base in pairs]
-    tried = [run(start, FIRST_ITERATIONS) for start in starts]
+    tried = [run(start, maxiter=FIRST_ITERATIONS) for start in starts]
     best = min(tried, key=lambda fit: float(fit.fun))
-    last = run(best.x, 1000)
+    last = run(best.x, maxiter=1000)
     n_iter = int(sum(fit.nfev for fit in (*tried, last)))
     return DistanceFit(float(last.x[-1]), last.x[:-1], bool(last.success), n_iter)
 
@@ -105,7 +101,8 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> Dis
     grid = np.linspace(*LOG_BOUNDS, GRID_POINTS)
     weighted = problem.shifted, problem.labels, problem.sample_weight
     curves, _ = loss_curves(*weighted, "brier", grid, problem.weight_index, len(movable))
-    # best loss of each movable class at a temperature not below each grid point
+    # At each T_base of the grid a movable class takes its least loss at a temperature ≥ T_base (w ≥ 0), the
+    # other classes that of T_base itself. Their sum is Eq. 9 as a function of T_base alone.
     above = np.minimum.accumulate(curves[:, ::-1], axis=1)[:, ::-1]
     total = np.where(movable[:, None], above, curves).sum(axis=0)
     total += problem.prior_strength * (grid - np.log(problem.centre)) ** 2
@@ -123,8 +120,8 @@ def _refine(
 ) -> DistanceFit:
     """Newton from the grid's log temperatures: `base` of T_base, `levels` of the classes apart from it.
 
-    A class is apart where its temperature is above T_base (w_c > 0). A class that falls below T_base is set
-    to T_base for good; a class at T_base whose loss decreases above it is set apart. Each class changes at
+    A class is apart where its temperature is above T_base (w_c > 0). A class that falls below T_base keeps
+    T_base from then on; a class at T_base whose loss decreases above it is set apart. Each class changes at
     most twice, so the loop ends.
     """
     n_iter = GRID_POINTS
@@ -155,6 +152,7 @@ def _refine(
         settled = settled | fallen
         levels = np.where(risen, points[0], levels)
         apart = (apart & ~fallen) | risen
+    # Eq. 7 solved for the weight: w_c = (T_c − T_base) / d_c, and 0 for the classes at T_base
     base_temperature = within_bounds(points[0])
     weights = np.zeros(len(apart))
     own = np.exp(points[variable[apart]])

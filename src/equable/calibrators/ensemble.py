@@ -10,7 +10,7 @@ import numpy as np
 from equable.arrays import FloatArray, row_blocks
 from equable.calibrators.base import CalibrationSet, Calibrator
 from equable.calibrators.newton import PRIOR_STRENGTH, brier_temperature, warn_if_bound
-from equable.calibrators.row_blocks import softmax
+from equable.calibrators.softmax import softmax
 from equable.calibrators.validation import require_shares, require_temperatures
 from equable.outputs import Outputs
 
@@ -47,7 +47,7 @@ class EnsembleTemperatureScaling(Calibrator):
         warn_if_bound(solution.temperature, "the ensemble's temperature")
         return {
             "temperature_": solution.temperature,
-            "weights_": _limited(_simplex_minimum(*_quadratic(rows, solution.temperature))),
+            "weights_": _with_uniform_limit(_simplex_minimum(*_quadratic(rows, solution.temperature))),
             "converged_": solution.converged,
             "n_iter_": solution.n_iter,
         }
@@ -67,7 +67,7 @@ class EnsembleTemperatureScaling(Calibrator):
         require_shares("weights_", self.weights_)
 
 
-def _limited(weights: FloatArray) -> FloatArray:
+def _with_uniform_limit(weights: FloatArray) -> FloatArray:
     """The weights with w₃ ≤ 0.999."""
     if weights[2] <= MOST_UNIFORM:
         return weights
@@ -105,5 +105,6 @@ def _simplex_minimum(gram: FloatArray, linear: FloatArray) -> FloatArray:
             candidate[face] = solution / solution.sum()
             value = candidate @ gram @ candidate - 2 * linear @ candidate
             if value < best_value:
-                best, best_value = candidate, value
+                best = candidate
+                best_value = value
     return best

@@ -15,7 +15,7 @@ import numpy as np
 
 from equable.arrays import FloatArray, IntArray
 from equable.calibrators.losses import Loss, loss_curves, row_losses
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from equable.errors import ConvergenceWarning
 
 if TYPE_CHECKING:
@@ -82,11 +82,12 @@ def newton(
         high_tried |= slope > 0
         low = np.where(slope < 0, point, low)
         high = np.where(slope > 0, point, high)
-        # without positive curvature: one e-fold downhill
+        # Newton's step leads to the minimum of the parabola with this slope and curvature. Without positive
+        # curvature there is none: T then moves downhill by a factor e.
         convex = curvature > 0
         step = np.where(convex, -slope / np.where(convex, curvature, 1.0), -np.sign(slope))
         proposal = point + np.clip(step, -2.0, 2.0)
-        # where every row is correct the loss falls exponentially and the steps do not shrink
+        # Where every row is correct the loss falls exponentially and the steps do not shrink: try the bound.
         walking = (n_iter >= LONG_WALK) & (np.abs(step) > np.abs(last) / 2)
         below = (proposal <= low) | (walking & (slope > 0) & ~low_tried)
         above = (proposal >= high) | (walking & (slope < 0) & ~high_tried)
@@ -134,6 +135,7 @@ def brier_temperature(
     """The temperature of least Σ Brier + prior_strength·(log T)²: the best cell of a grid, then Newton."""
     weights = _relative(sample_weight, len(labels))
     prior = prior_strength / len(labels)
+    # Eq. 9 with one temperature for all rows. Its minimum lies between the neighbours of the best grid point.
     u = np.linspace(*LOG_BOUNDS, GRID_POINTS)
     curves, _ = loss_curves(shifted_rows(logits), labels, weights, "brier", u, np.zeros_like(labels), 1)
     best = int(np.argmin(curves[0] + prior * u**2))
@@ -154,6 +156,7 @@ def _mean_derivatives(
     shifted = shifted_rows(logits)
 
     def derivatives(point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        # a sum of functions has the sum of their derivatives; those of prior·u² are 2·prior·u and 2·prior
         _, slopes, curvatures = row_losses(shifted, labels, np.exp(-point), loss)
         slope = weights @ slopes + 2 * prior * point
         return slope, np.full(1, weights @ curvatures + 2 * prior)

@@ -17,7 +17,7 @@ from equable.calibrators.newton import (
     lbfgs,
     warn_if_bound,
 )
-from equable.calibrators.row_blocks import shifted_rows
+from equable.calibrators.softmax import shifted_rows
 from equable.errors import InputError
 from equable.outputs import Outputs
 

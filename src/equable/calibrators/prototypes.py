@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.errors import InputError
 
 Metric = Literal["cosine", "euclidean"]
 METRICS: tuple[str, ...] = ("cosine", "euclidean")
@@ -88,6 +89,9 @@ def nearest_of(features: Any, prototypes: Any, metric: Metric, xp: Any = np) -> 
 
     Distances that differ by rounding only are ties; otherwise the result would depend on the other rows.
     """
+    if features.shape[1] != prototypes.shape[1]:
+        rule = f"features must have the {prototypes.shape[1]} columns seen at fit"
+        raise InputError(f"{rule}; got {features.shape[1]}")
     distances = pairwise_distances(features, prototypes, metric, xp)
     slack = ROUNDING
     if metric == "euclidean":

@@ -10,7 +10,7 @@ import numpy as np
 
 from equable.arrays import IntArray
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
-from equable.calibrators.row_blocks import exp_and_normalise
+from equable.calibrators.softmax import exp_and_normalise
 
 EPOCHS = 100
 BATCH_SIZE = 128

@@ -21,29 +21,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from equable.arrays import FloatArray, IntArray, row_blocks
+from equable.calibrators import class_mix
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes
 from equable.calibrators.bias_correction import LOWEST, BiasCorrection, corrected_posteriors
-from equable.calibrators.class_mix import (
-    STACK_ELEMENTS,
-    effective_rows,
-    equal_groups,
-    estimate_mix,
-    warn_if_few,
-)
 from equable.calibrators.validation import require_number
 from equable.errors import InputError, ShiftWarning
 from equable.outputs import Outputs
 
 STRENGTHS = (0.5, 2.0, 8.0, 32.0)
-# Least posterior of a task inside L: no row excludes a task.
+# Lower bound of a task's posterior in L, so that no single row makes a task impossible.
 FLOOR = 1e-12
 # The mix of a larger batch is estimated from this many of its rows, evenly spaced after sorting.
 MOST_ROWS = 1 << 16
 # Standard errors outside the range of the calibration buffer that cause a warning, from so many rows on.
-SHIFT_ERRORS, SHIFT_ROWS = 3.0, 30
+SHIFT_ERRORS = 3.0
+SHIFT_ROWS = 30
 # The two fixed orders of the evidence: positions sorted by (multiplier · position)⁵ modulo a prime. The fifth
 # power has no ties there, and whole numbers give the same order in numpy, torch and ONNX.
-PRIME, MULTIPLIERS = 2**31 - 1, (16_807, 48_271)
+PRIME = 2**31 - 1
+MULTIPLIERS = np.array([16_807, 48_271])
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,7 @@ class TaskMix(Calibrator):
         factors = np.ones_like(by_task)
         mixes = np.tile(prior, (n_groups, 1))
         reference = np.ones(n_groups)
-        for groups, rows in equal_groups(codes, n_groups, STACK_ELEMENTS // len(prior)):
+        for groups, rows in class_mix.equal_groups(codes, n_groups, class_mix.STACK_ELEMENTS // len(prior)):
             if rows.shape[1] > 1:
                 ratios = (np.maximum(by_task[rows], FLOOR) / prior).swapaxes(1, 2)
                 found, mixes[groups], reference[groups] = adapt(
@@ -184,8 +180,8 @@ class TaskMix(Calibrator):
                 factors[rows] = found.swapaxes(1, 2)
         # the class mix is the task mix times the calibration buffer's class mix within each task
         tasks = self.class_tasks_.astype(np.int64)
-        effective = effective_rows((mixes / prior)[:, tasks] * self.prior_, self.class_rows_)
-        warn_if_few(effective)
+        effective = class_mix.effective_rows((mixes / prior)[:, tasks] * self.prior_, self.class_rows_)
+        class_mix.warn_if_few(effective)
         _warn_if_shifted(np.bincount(codes, spreads) / sizes, sizes, self.spread_)
         return factors, sizes, mixes, reference, effective
 
@@ -221,7 +217,9 @@ def adapt(
         # κ = min(1, m/n): rows beyond the m effective rows of the calibration buffer add no weight. Here
         # numerator and denominator of Q are divided by κ: s / κ is the pull, Σ W stays as it is.
         pull = strength * max(1.0, n_rows / most)
-        others = estimate_mix(rows, np.tile(prior, (len(rows), 1)), pull, leave_one_out=True)
+        others = class_mix.estimate_mix(rows, np.tile(prior, (len(rows), 1)), pull, leave_one_out=True)
+        # Bayes' rule with the mix of the other rows as the prior: W ∝ L Q. The mean of W and the pull is the
+        # mix of the whole batch.
         shares = rows * others
         shares /= shares.sum(axis=1, keepdims=True)
         whole = (shares.sum(axis=2) + pull * prior) / (n_rows + pull)
@@ -237,7 +235,7 @@ def adapt(
 
 
 def _model_weights(evidence: FloatArray, odds: float) -> FloatArray:
-    """The weights v (G, 1 + S): v_0 ∝ odds, v_s ∝ evidence of the strength / S."""
+    """The weights v (G, 1 + S): v_0 ∝ odds, v_s ∝ evidence of the strength / S, with sum 1."""
     if odds == math.inf:
         return np.eye(1, 1 + len(STRENGTHS)).repeat(len(evidence), axis=0)
     logs = np.insert(evidence - math.log(len(STRENGTHS)), 0, math.log(odds), axis=1)
@@ -255,11 +253,12 @@ def log_evidence(ratios: FloatArray, prior: FloatArray, most: float) -> FloatArr
     rows. Here the rows are sorted first; then it is 1 to a few percent.
     """
     strengths = np.array(STRENGTHS)
-    orders = fixed_orders(ratios.shape[2])[:, : math.ceil(most)]
+    orders = fixed_orders(np.arange(1, ratios.shape[2] + 1))[:, : math.ceil(most)]
     rows = np.moveaxis(ratios[..., orders], (3, 1), (0, 3))[..., None, :]  # (n, G, 2, 1, T)
     counts = np.tile(strengths[:, None] * prior, (len(ratios), len(orders), 1, 1))  # (G, 2, S, T)
     totals = np.empty((len(rows), *counts.shape[:3]))
     for i, row in enumerate(rows):
+        # Σ_t L_it c_t; its terms, normalised, are the row's posterior of the tasks
         gains = row * counts
         totals[i] = gains.sum(axis=3)
         counts += gains / totals[i, ..., None]
@@ -269,11 +268,11 @@ def log_evidence(ratios: FloatArray, prior: FloatArray, most: float) -> FloatArr
     return evidence
 
 
-def fixed_orders(n_rows: int) -> IntArray:
-    """Two pseudo-random orders of n positions, (2, n)."""
-    hashes = np.arange(1, n_rows + 1) * np.array(MULTIPLIERS)[:, None] % PRIME
+def fixed_orders(positions: Any, multipliers: Any = MULTIPLIERS, xp: Any = np) -> Any:
+    """Two pseudo-random orders of the positions 1 … n, (2, n); `xp` is numpy or torch."""
+    hashes = positions * multipliers[:, None] % PRIME
     square = hashes**2 % PRIME
-    return np.argsort(square**2 % PRIME * hashes % PRIME, axis=1)
+    return xp.argsort(square**2 % PRIME * hashes % PRIME, axis=1)
 
 
 def row_spreads(logits: np.ndarray) -> FloatArray:
@@ -287,6 +286,7 @@ def _class_spreads(rows: CalibrationSet) -> FloatArray:
     """Least and largest class mean of the spreads, and their standard deviation within classes, (3,)."""
     spreads = np.concatenate([row_spreads(rows.logits[block]) for block in row_blocks(*rows.logits.shape)])
     mass = np.bincount(rows.labels, rows.weights)
+    # the variance around the means of the classes, not around that of all rows
     means = np.bincount(rows.labels, rows.weights * spreads) / mass
     variance = np.average((spreads - means[rows.labels]) ** 2, weights=rows.weights)
     return np.array([means.min(), means.max(), math.sqrt(variance)])

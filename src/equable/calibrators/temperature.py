@@ -26,7 +26,7 @@ class TemperatureScaling(Calibrator):
         "nll" (convex, the usual choice) or "brier".
     prior_strength
         λ ≥ 0, a weak pull of log T towards 0, counted in rows. Where every row is correct
-        nothing else holds T from below; where the rows identify T, it moves by less than 1 %. 0 turns it
+        nothing else bounds T from below; where the rows identify T, it moves by less than 1 %. 0 turns it
         off.
 
     Attributes
@@ -36,7 +36,7 @@ class TemperatureScaling(Calibrator):
 
     Examples
     --------
-    Logits three times too large are found out:
+    T is 3 for logits that are three times too large:
 
     >>> import numpy as np, equable
     >>> logits = np.log([[0.8, 0.2]] * 5) * 3

@@ -1,4 +1,4 @@
-"""Rules for settings and learnt attributes; errors name the culprit, the rule and the value."""
+"""Rules for settings and learnt attributes; errors name the argument, the rule and the value."""
 
 from __future__ import annotations
 

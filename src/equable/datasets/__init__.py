@@ -1,4 +1,4 @@
-"""Datasets by name or path: the paper's five, the embedded digits, one's own images and vectors."""
+"""Datasets by name or path: the paper's five, the embedded digits, the user's images and vectors."""
 
 from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, Dataset, ImageDataset, VectorDataset
 from equable.datasets.download import RemoteFile

@@ -32,7 +32,7 @@ DAMAGE = (
 def read_tar(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
     """Contents of the wanted members of a tar.gz, by name."""
     found: dict[str, bytes] = {}
-    with _damage_named(path), tarfile.open(fileobj=_unpacked(path), mode="r:") as archive:
+    with _damage_as_data_error(path), tarfile.open(fileobj=_unpacked(path), mode="r:") as archive:
         for member in archive:
             _check_member(path, member.name, not member.issparse() and (member.isreg() or member.isdir()))
             content = archive.extractfile(member) if wanted(member.name) else None
@@ -55,7 +55,7 @@ def _unpacked(path: Path) -> io.BytesIO:
 @contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a zip archive and check its members; damage found while it is read is named, too."""
-    with _damage_named(path), zipfile.ZipFile(path) as archive:
+    with _damage_as_data_error(path), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         _check_size(path, sum(member.file_size for member in members), len(members))
         for member in members:
@@ -65,7 +65,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 @contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
+def _damage_as_data_error(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:

@@ -10,14 +10,16 @@ import numpy as np
 from equable.arrays import as_array, as_integers, as_labels, as_matrix
 from equable.errors import InputError
 
-TRAIN, VALIDATION, TEST = 0, 1, 2
+TRAIN = 0
+VALIDATION = 1
+TEST = 2
 NOT_GIVEN = -1
 LARGEST = 1e15  # magnitude of a number in a vector
 SPLIT_NAMES = {TRAIN: "train", VALIDATION: "validation", TEST: "test", NOT_GIVEN: "not given"}
 
 
 class _Labelled:
-    """What images and vectors share: checked labels, splits and class names, and counts."""
+    """Base of `ImageDataset` and `VectorDataset`: checked labels, splits and class names, and counts."""
 
     KIND: ClassVar[str]  # "images" or "vectors", the name of the field with the rows
     name: str

@@ -63,9 +63,9 @@ def fetch_file(record: RemoteFile, folder: Path, *, download: bool = True, retri
         retry_if_failed=retries,
     )
     try:
-        files.fetch(record.name, downloader=partial(_download, record))
-    except _TooLongError as error:
-        raise DataError(f"{error}. Nothing was kept; {by_hand}") from None
+        files.fetch(record.name, downloader=partial(_download, record, by_hand))
+    except DataError:
+        raise
     except (ValueError, requests.RequestException) as error:  # another checksum, or the network
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise DataError(
@@ -95,8 +95,11 @@ def _verify(record: RemoteFile, path: Path) -> None:
         )
 
 
-def _download(record: RemoteFile, url: str, temporary: str, _: Any) -> None:
-    """Stream `url` to `temporary`, with a size limit and a progress bar on a terminal."""
+def _download(record: RemoteFile, by_hand: str, url: str, temporary: str, _: Any) -> None:
+    """Stream `url` to `temporary`, with a size limit and a progress bar on a terminal.
+
+    pooch repeats the download after a `ValueError` or an error of requests; a `DataError` ends it.
+    """
     requests = require_package("requests", "downloading a dataset")
     tqdm = require_package("tqdm", "downloading a dataset").tqdm
     # pooch makes its temporary files readable by their owner alone; a new one follows the umask
@@ -113,8 +116,5 @@ def _download(record: RemoteFile, url: str, temporary: str, _: Any) -> None:
         for chunk in response.iter_content(CHUNK):
             bar.update(file.write(chunk))
             if file.tell() > record.bytes * MAX_OVERSIZE:
-                raise _TooLongError(f"{url} must be some {record.bytes} bytes; it sent more")
-
-
-class _TooLongError(Exception):
-    """The server sends more bytes than the file has; another attempt would not help."""
+                rule = f"{url} must be some {record.bytes} bytes; it sent more"
+                raise DataError(f"{rule}. Nothing was kept; {by_hand}")

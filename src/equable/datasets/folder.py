@@ -56,12 +56,14 @@ def _listing(root: Path) -> tuple[list[tuple[Path, int, int]], list[str]]:
 def _folders(root: Path) -> list[Path]:
     found = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     for folder in found:
-        if shown(folder.name) != folder.name:
-            raise DataError(f"{shown(root)}: a class's name must be UTF-8; got {os.fsencode(folder.name)!r}")
+        if printable(folder.name) != folder.name:
+            raise DataError(
+                f"{printable(root)}: a class's name must be UTF-8; got {os.fsencode(folder.name)!r}"
+            )
     return found
 
 
-def shown(path: Path | str) -> str:
+def printable(path: Path | str) -> str:
     """A path for messages; bytes that are not UTF-8 become question marks."""
     return os.fsencode(path).decode("utf-8", "replace")
 
@@ -91,7 +93,7 @@ def _read(paths: list[Path], image_size: int | None, root: Path) -> np.ndarray:
     packed = 0
     for path in tqdm(paths, desc="reading", unit=" images", disable=None):
         try:
-            found.append(decode(path, shown(path), size=image_size))
+            found.append(decode(path, printable(path), size=image_size))
             held += found[-1].nbytes
             packed += path.stat().st_size
         except DataError as error:
@@ -118,7 +120,7 @@ def _read(paths: list[Path], image_size: int | None, root: Path) -> np.ndarray:
 def _check_sizes(found: list[np.ndarray], root: Path) -> None:
     sizes = Counter(f"{pixels.shape[1]}×{pixels.shape[0]}" for pixels in found)
     if len(sizes) > 1 or found[0].shape[0] != found[0].shape[1]:
-        shown = ", ".join(f"{size} ({count})" for size, count in sizes.most_common(_SHOWN))
+        listed = ", ".join(f"{size} ({count})" for size, count in sizes.most_common(_SHOWN))
         raise DataError(
-            f"{root}: images must have one square size; got {shown}. Pass image_size to resize them"
+            f"{root}: images must have one square size; got {listed}. Pass image_size to resize them"
         )

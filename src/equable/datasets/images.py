@@ -23,8 +23,8 @@ GREY_MODES = ("1", "L", "LA")
 COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
 
 
-def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb: bool = False) -> np.ndarray:
-    """One image as (H, W, C) uint8: C = 1 if it is stored grey (and `rgb` is not asked for), else 3.
+def decode(source: Path | IO[bytes], where: str, *, size: int | None = None) -> np.ndarray:
+    """One image as (H, W, C) uint8: C = 1 if it is stored grey, else 3.
 
     With `size`, the central square is resized to size × size (bicubic, with anti-aliasing). The EXIF
     orientation is applied; transparency is dropped.
@@ -33,14 +33,14 @@ def decode(source: Path | IO[bytes], where: str, *, size: int | None = None, rgb
     ops = require_package("PIL.ImageOps", "reading images")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # _check covers what Pillow warns of
+            warnings.simplefilter("ignore")  # _check_image covers what Pillow warns of
             # opened here, because Pillow leaves an unreadable file open
             with source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
                 image = image_module.open(stream)
-                _check(image, where, source.stat().st_size if isinstance(source, Path) else None)
-                mode = "L" if image.mode in GREY_MODES and not rgb else "RGB"
+                _check_image(image, where, source.stat().st_size if isinstance(source, Path) else None)
+                mode = "L" if image.mode in GREY_MODES else "RGB"
                 upright = ops.exif_transpose(image).convert(mode)
-                return _pixels(upright if size is None else _fitted(upright, size, image_module))
+                return _pixels(upright if size is None else _central_square(upright, size, image_module))
     except (DataError, MissingExtraError, MemoryError):
         raise
     except Exception as error:  # decoders fail in many ways on foreign bytes
@@ -56,11 +56,11 @@ def resize(images: np.ndarray, size: int) -> np.ndarray:
     result = np.empty(shape, dtype=np.uint8)
     for row, pixels in enumerate(images):
         image = image_module.fromarray(pixels[:, :, 0] if shape[3] == 1 else pixels)
-        result[row] = _pixels(_fitted(image, size, image_module))
+        result[row] = _pixels(_central_square(image, size, image_module))
     return result
 
 
-def _check(image: Any, where: str, size: int | None) -> None:
+def _check_image(image: Any, where: str, size: int | None) -> None:
     """Refuse, before decoding, sizes that fill the memory and pixels of more than 8 bits."""
     if image.width * image.height > MAX_PIXELS:
         raise DataError(f"{where} must have at most {MAX_PIXELS} pixels; it has {image.width}×{image.height}")
@@ -78,7 +78,7 @@ def pixel_limit(n_bytes: int) -> int:
     return max(FREE_BYTES, MAX_EXPANSION * n_bytes)
 
 
-def _fitted(image: Any, size: int, image_module: Any) -> Any:
+def _central_square(image: Any, size: int, image_module: Any) -> Any:
     if image.size == (size, size):
         return image
     side = min(image.size)

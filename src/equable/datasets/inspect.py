@@ -116,7 +116,7 @@ def _problems(dataset: Dataset) -> tuple[str, ...]:
     """Columns that are all constant, and classes that no scenario can split, by name and number."""
     found = []
     if isinstance(dataset, VectorDataset) and (dataset.vectors == dataset.vectors[0]).all():
-        found.append("all columns are constant: nothing tells the classes apart")
+        found.append("all columns are constant: the classes cannot be distinguished")
     for class_id, text in incomplete_classes(dataset.labels, dataset.split).items():
         name = dataset.class_names[class_id]
         found.append(text if name == str(class_id) else f"{name}: {text}")
@@ -133,12 +133,13 @@ def _warnings(dataset: Dataset) -> tuple[str, ...]:
     shared, contradictory = _repeated(dataset)
     if shared:
         found.append(
-            f"{shared} distinct {dataset.KIND} occur in more than one split: test results will be too good"
+            f"{shared} distinct {dataset.KIND} occur in more than one split: test results will be optimistic"
         )
     if isinstance(dataset, VectorDataset):
-        constant = int((dataset.vectors == dataset.vectors[:1]).all(axis=0).sum())
-        if 0 < constant < dataset.vectors.shape[1]:
-            found.append(f"{constant} of {dataset.vectors.shape[1]} columns are constant: they say nothing")
+        constant = (dataset.vectors == dataset.vectors[:1]).all(axis=0)
+        if constant.any() and not constant.all():
+            n_constant = np.count_nonzero(constant)
+            found.append(f"{n_constant} of {len(constant)} columns are constant: they carry no information")
     if contradictory:
         found.append(f"{contradictory} distinct {dataset.KIND} carry more than one label")
     return tuple(found)

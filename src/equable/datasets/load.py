@@ -1,4 +1,4 @@
-"""From a name or a path to a dataset."""
+"""Load a dataset by its name, or from a path."""
 
 from __future__ import annotations
 
@@ -114,15 +114,19 @@ def resolve(name_or_path: PathLike | Source) -> Source | Path:
         return name_or_path
     if isinstance(name_or_path, str) and name_or_path in DATASETS:
         return DATASETS[name_or_path]
-    path = _existing(name_or_path)
-    if path is None:
+    try:
+        path = Path(name_or_path).expanduser()
+        exists = path.is_dir() or path.is_file()
+    except (OSError, ValueError, RuntimeError):  # no path at all, or ~name of no user
+        exists = False
+    if not exists:
         raise DataError(
             f"dataset must be one of {', '.join(DATASETS)}, an npz file, a folder of images by class or "
             f"a copy of TinyImageNet; {str(name_or_path)!r:.200} is none"
         )
     if path.is_dir():
         return path
-    official = _official(path)
+    official = _official_source(path)
     if official is None and path.suffix.lower() not in (".npz", ".zip"):
         raise DataError(
             f"{path} must be an npz file of the MedMNIST layout, a zip of TinyImageNet or an official "
@@ -131,16 +135,7 @@ def resolve(name_or_path: PathLike | Source) -> Source | Path:
     return official or path
 
 
-def _existing(name: PathLike) -> Path | None:
-    """An existing file or folder, else None."""
-    try:
-        path = Path(name).expanduser()
-        return path if path.is_dir() or path.is_file() else None
-    except (OSError, ValueError, RuntimeError):
-        return None
-
-
-def _official(path: Path) -> Source | None:
+def _official_source(path: Path) -> Source | None:
     """The dataset whose official file this is.
 
     An npz or zip of the same name with another checksum is the user's own copy. A tar.gz holds pickles: it

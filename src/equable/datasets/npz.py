@@ -28,7 +28,7 @@ def load_npz(path: Path, class_names: tuple[str, ...] | None = None) -> Dataset:
     """
     arrays = read_npz(path, "np.savez('mine.npz', train_images=…, train_labels=…)")
     kind, present = _layout(arrays, path)
-    parts = [_part(arrays, part, kind, path) for part in present]
+    parts = [_read_split(arrays, part, kind, path) for part in present]
     shapes = {f"{part}_{kind}": rows.shape[1:] for part, (rows, _) in zip(present, parts, strict=True)}
     unknown = checked_vectors(arrays[UNKNOWN], UNKNOWN) if UNKNOWN in arrays else None
     if unknown is not None:
@@ -40,7 +40,7 @@ def load_npz(path: Path, class_names: tuple[str, ...] | None = None) -> Dataset:
     codes = [NOT_GIVEN] if present == ["train"] else [_SPLITS.index(part) for part in present]
     split = np.repeat(np.array(codes, dtype=np.int8), [len(labels) for _, labels in parts])
     rows = np.concatenate([rows for rows, _ in parts])
-    given = (path.stem, rows, labels, split, class_names or _numbers(labels, path))
+    given = (path.stem, rows, labels, split, class_names or _numbers_as_names(labels, path))
     return VectorDataset(*given, unknown) if kind == "features" else ImageDataset(*given)
 
 
@@ -63,7 +63,7 @@ def _layout(arrays: dict[str, np.ndarray], path: Path) -> tuple[str, list[str]]:
     return kinds[0], present
 
 
-def _numbers(labels: np.ndarray, path: Path) -> tuple[str, ...]:
+def _numbers_as_names(labels: np.ndarray, path: Path) -> tuple[str, ...]:
     """The classes' numbers as names."""
     highest = int(labels.max(initial=0))
     if highest >= max(1, len(labels)):  # checked here: 10⁹ names would fill the memory
@@ -74,7 +74,9 @@ def _numbers(labels: np.ndarray, path: Path) -> tuple[str, ...]:
     return tuple(str(number) for number in range(highest + 1))
 
 
-def _part(arrays: dict[str, np.ndarray], part: str, kind: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _read_split(
+    arrays: dict[str, np.ndarray], part: str, kind: str, path: Path
+) -> tuple[np.ndarray, np.ndarray]:
     """Images (N, H, W, C) or vectors (N, D), and labels (N,), of one split."""
     rows = arrays[f"{part}_{kind}"]
     labels = arrays[f"{part}_labels"]

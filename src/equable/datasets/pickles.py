@@ -35,7 +35,7 @@ def load_arrays(data: bytes, where: str) -> dict[str, Any]:
     {'labels': [6, 9]}
     """
     try:
-        content = _Restricted(io.BytesIO(data), encoding="bytes").load()
+        content = _ArrayUnpickler(io.BytesIO(data), encoding="bytes").load()
         if not isinstance(content, dict):
             raise DataError(f"it must hold a dictionary; it holds a {type(content).__name__}")
         return {as_text(k): v.array if isinstance(v, _Array) else v for k, v in content.items()}
@@ -50,7 +50,7 @@ def as_text(key: Any) -> str:
     return key.decode("latin-1") if isinstance(key, bytes) else str(key)
 
 
-class _Restricted(pickle.Unpickler):
+class _ArrayUnpickler(pickle.Unpickler):
     """An unpickler that knows numpy's three array names only."""
 
     def find_class(self, module: str, name: str) -> Any:

@@ -16,7 +16,7 @@ from equable.datasets.tinyimagenet import load_tinyimagenet
 
 @dataclass(frozen=True)
 class Source:
-    """A row of `DATASETS`; the numbers are those of the paper, or the same of data that is not in it."""
+    """A row of `DATASETS`; the numbers are those of the paper, or of the files for other data."""
 
     name: str
     load: Callable[..., Dataset]  # takes the verified paths of `files`, one argument each

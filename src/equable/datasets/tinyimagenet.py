@@ -37,15 +37,19 @@ def load_tinyimagenet(path: Path) -> ImageDataset:
     """
     tqdm = require_package("tqdm", "reading images").tqdm
     with _files(path) as (names, read):
-        wnids = _wnids(names, read, path)
+        if CLASS_LIST not in names:
+            raise DataError(
+                f"{path} must hold {ROOT}/{CLASS_LIST}, a list of class ids; it holds no such file"
+            )
+        wnids = sorted(read(CLASS_LIST).decode("ascii", "replace").split())
         index = {wnid: label for label, wnid in enumerate(wnids)}
         members = _training_images(names, index, path)
         images = np.empty((len(members), SIZE, SIZE, 3), dtype=np.uint8)
         for row, (member, _) in enumerate(tqdm(members, desc="decoding", unit=" images", disable=None)):
-            pixels = decode(io.BytesIO(read(member)), f"{path}, {member}", rgb=True)
-            if pixels.shape != images.shape[1:]:
+            pixels = decode(io.BytesIO(read(member)), f"{path}, {member}")
+            if pixels.shape[:2] != (SIZE, SIZE):
                 raise DataError(f"{path}, {member} must be {SIZE}×{SIZE} pixels; it is {pixels.shape[:2]}")
-            images[row] = pixels
+            images[row] = pixels  # numpy copies a grey image into all three channels
     labels = np.array([label for _, label in members], dtype=np.int64)
     return ImageDataset("tinyimagenet", images, labels, np.full(len(labels), NOT_GIVEN), tuple(wnids))
 
@@ -60,12 +64,6 @@ def _files(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
     with open_zip(path) as archive:
         inside = [name for name in archive.namelist() if name.startswith(f"{ROOT}/")]
         yield [name.removeprefix(f"{ROOT}/") for name in inside], lambda name: archive.read(f"{ROOT}/{name}")
-
-
-def _wnids(names: list[str], read: Callable[[str], bytes], path: Path) -> list[str]:
-    if CLASS_LIST not in names:
-        raise DataError(f"{path} must hold {ROOT}/{CLASS_LIST}, a list of class ids; it holds no such file")
-    return sorted(read(CLASS_LIST).decode("ascii", "replace").split())
 
 
 def _training_images(names: list[str], index: dict[str, int], path: Path) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""From confidence to decision: prediction sets, referral with a bound, a monitor. One part, one file."""
+"""Decisions from calibrated probabilities: prediction sets, referral with a bounded error, a monitor."""
 
 from equable.decisions.cross_fit import CrossFit, cross_fit
 from equable.decisions.monitor import Monitor, MonitorStatus

@@ -1,4 +1,4 @@
-"""What sets and referral share: two settings on top of a cross-fit, and one file of both."""
+"""Base class of `PredictionSets` and `Referral`: a cross-fit, two settings, and the file of both."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Decision:
     def fit(self, logits: Any, y: Any, *, features: Any = None, tasks: Any = None) -> Self:
         """Cross-fit the calibrator on the calibration buffer; returns self."""
         self._check_settings()
-        return self._take(cross_fit(self.calibrator, logits, y, features=features, tasks=tasks))
+        return self._use(cross_fit(self.calibrator, logits, y, features=features, tasks=tasks))
 
     @classmethod
     def from_cross_fit(cls, shared: CrossFit, *settings: Any, **named: Any) -> Self:
-        """Use a cross-fit that is there already; it may serve several. Settings are those of the class."""
+        """Use an existing cross-fit, which several objects may share; the settings are those of the class."""
         if not isinstance(shared, CrossFit):
             raise InputError(
                 f"shared must be a CrossFit, as cross_fit or CrossFit.load gives it; got {shared!r:.100}"
             )
         made = cls(shared.calibrator, *settings, **named)  # type: ignore[call-arg]
         made._check_settings()
-        return made._take(shared)
+        return made._use(shared)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write calibrator, cross-fit and settings to one safetensors file, atomically."""
@@ -44,7 +44,7 @@ class Decision:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; it decides the same."""
+        """Read what `save` wrote; the decisions are the same."""
         calibrator, extras = load_with_extras(path)
         found = extras.get(cls.STORED)
         if found is None:
@@ -66,7 +66,7 @@ class Decision:
         """The settings, from the numbers of a file."""
         return first, second
 
-    def _take(self, shared: CrossFit) -> Self:
+    def _use(self, shared: CrossFit) -> Self:
         self.cross_fit_ = shared
         return self
 

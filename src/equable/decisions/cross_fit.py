@@ -1,4 +1,4 @@
-"""Cross-fitted posteriors: every row of the calibration buffer, judged by a fit that it took no part in.
+"""Cross-fitted posteriors: each row of the calibration buffer has those of a fit without this row.
 
 The calibrator is fitted on four of five folds and gives the posteriors of the fifth. The calibrator in use is
 fitted on all rows. `PredictionSets` and `Referral` read their thresholds off these posteriors.
@@ -23,7 +23,9 @@ from equable.outputs import Outputs
 
 FOLDS = 5
 # Names of the arrays in a file.
-POSTERIORS, LABELS, TASKS = "decisions_posteriors", "decisions_labels", "decisions_class_tasks"
+POSTERIORS = "decisions_posteriors"
+LABELS = "decisions_labels"
+TASKS = "decisions_class_tasks"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,11 @@ class CrossFit:
     def n_tasks(self) -> int:
         """T, the number of tasks."""
         return int(self.task_of_class.max()) + 1
+
+    @property
+    def members(self) -> FloatArray:
+        """1 where a class belongs to a task, else 0, (K, T); a class without rows counts with the first."""
+        return np.eye(self.n_tasks)[np.maximum(self.task_of_class, 0)]
 
     @property
     def row_shares(self) -> FloatArray:
@@ -174,17 +181,17 @@ def cross_fit(
     """
     if not isinstance(calibrator, Calibrator):
         raise InputError(f"calibrator must be a calibrator of equable; got {calibrator!r:.100}")
-    fitted = _new(calibrator).fit(logits, y, features=features, tasks=tasks)
+    fitted = _unfitted_copy(calibrator).fit(logits, y, features=features, tasks=tasks)
     rows = Outputs(logits, y, features, tasks)
     assert rows.labels is not None
     folds = _folds(rows.labels, rows.n_classes, random_state)
     posteriors = np.full(rows.logits.shape, np.nan)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EquableWarning)  # the fit on all rows has given them
+        warnings.simplefilter("ignore", EquableWarning)  # the fit on all rows has issued them
         for fold in range(FOLDS):
             held = folds == fold
             if held.any():
-                posteriors[held] = _held_out(_new(calibrator), rows[~held], rows[held])
+                posteriors[held] = _held_out(_unfitted_copy(calibrator), rows[~held], rows[held])
     scored = folds >= 0
     if not scored.any():
         raise InputError("cross-fitting needs a class with at least two rows; every class has one")
@@ -192,7 +199,7 @@ def cross_fit(
     return CrossFit(fitted, posteriors[scored], rows.labels[scored], tasks_of)
 
 
-def _new(calibrator: Calibrator) -> Calibrator:
+def _unfitted_copy(calibrator: Calibrator) -> Calibrator:
     return type(calibrator)(**calibrator.get_params())
 
 
@@ -200,7 +207,7 @@ def _folds(labels: IntArray, n_classes: int, random_state: int) -> IntArray:
     """The fold of each row, (N,); −1 for the row of a class that has no other."""
     rng = as_generator(random_state)
     folds = np.full(len(labels), -1)
-    dealt = 0  # classes go on where the one before ended: folds differ by few rows
+    dealt = 0  # each class starts in the fold after the last one used, so that fold sizes differ little
     for c in range(n_classes):
         mine = rng.permutation(np.flatnonzero(labels == c))
         if len(mine) > 1:

@@ -1,4 +1,4 @@
-"""Monitor: a stream that remembers what it promised, and compares it with labels that arrive late."""
+"""Monitor: a stream that stores its confidences and compares them with labels that arrive later."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ MOST_ROWS = 2**63 - 1
 
 @dataclass(frozen=True)
 class MonitorStatus:
-    """What a monitor knows; numbers without rows behind them are None.
+    """The state of a monitor; a number that no row determines is None.
 
     Attributes
     ----------
     rows
         Rows seen; the next row has this number.
     labelled
-        Rows whose labels came, since the start.
+        Rows whose labels have arrived, since the start.
     mix
         Estimated shares of tasks in the window (`TaskMix`), else None.
     expected_accuracy
         Mean top probability of the window's rows: no labels needed.
     promised_accuracy
-        Mean top probability of the kept rows whose labels came.
+        Mean top probability of the kept rows whose labels have arrived.
     accuracy, ece
         Of the same rows: share of right answers, and the expected calibration error in 10 bins.
     e_value
-        Evidence against "confidences are calibrated", of all rows whose labels came; at most 1e300.
+        Evidence against "confidences are calibrated", of all rows whose labels have arrived; at most 1e300.
     alarm
         Whether the e-value is at least 100.
     """
@@ -64,15 +64,15 @@ class MonitorStatus:
 
 
 class Monitor(Stream):
-    """`Stream` with a memory of its confidences, an accuracy without labels, and an alarm.
+    """`Stream` that stores its confidences, estimates the accuracy without labels, and raises an alarm.
 
     With c_i ∈ {0, 1} whether row i was answered right and p_i its top probability, the e-value is
 
         E = mean over λ of Π_i (1 + λ (c_i − p_i)),   λ ∈ ±{0.02, 0.05, 0.1, 0.2, 0.4, 0.8}
 
-    over all rows whose labels came. If confidences are calibrated, E is a martingale that starts at 1, so
-    that it ever reaches 100 with a probability of at most 1 % (Ville). Products do not depend on the order
-    of the labels.
+    over all rows whose labels have arrived. If confidences are calibrated, E is a martingale that starts
+    at 1, so that it ever reaches 100 with a probability of at most 1 % (Ville). Products do not depend on the
+    order of the labels.
 
     Parameters
     ----------
@@ -83,13 +83,13 @@ class Monitor(Stream):
     keep
         Rows whose confidence is kept for a later label, ≥ 1; labels of older rows are refused.
     log
-        A new file to which each update appends its status as one JSON line; ``equable monitor`` draws it. A
-        file with lines is continued by `load` alone. Labels show in the line of the next update.
+        A new file to which each update appends its status as one JSON line; ``equable monitor`` draws it.
+        Only `load` continues a file that has lines. Labels count from the line of the next update on.
 
     Notes
     -----
-    Labels for referred rows alone are a biased sample: accuracy, ECE and alarm then speak of referred rows.
-    A long time without error makes the alarm slower; start a new monitor with each new calibrator.
+    Labels for referred rows alone are a biased sample: accuracy, ECE and alarm then describe referred rows.
+    A long time without error delays the alarm; start a new monitor with each new calibrator.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class Monitor(Stream):
         before = vars(self).copy()
         probabilities = super().update(logits, features)
         try:
-            self._remember(probabilities.max(axis=1), probabilities.argmax(axis=1))
+            self._store(probabilities.max(axis=1), probabilities.argmax(axis=1))
             if self.log is not None:
                 append_line(self.log, asdict(self.status()))
         except BaseException:
@@ -144,7 +144,7 @@ class Monitor(Stream):
         return probabilities
 
     def feedback(self, row_ids: Any, y: Any) -> None:
-        """Labels of rows seen before, late and in any order; unless every one is taken, none is."""
+        """Store labels of rows seen before, in any order; if one label is invalid, none is stored."""
         ids = np.atleast_1d(as_array(row_ids, "row_ids"))
         rows = as_integers(ids, "row_ids", len(ids))
         labels = as_integers(np.atleast_1d(as_array(y, "y")), "y", len(rows))
@@ -168,7 +168,7 @@ class Monitor(Stream):
             ece = float(np.abs(bin_sums(confidence, right, N_BINS, "uniform").gap).sum() / len(came))
         value = self._e_value()
         return MonitorStatus(
-            self._rows, self._labelled, *self._of_window(), promised, accuracy, ece, value, value >= ALARM
+            self._rows, self._labelled, *self._window_facts(), promised, accuracy, ece, value, value >= ALARM
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -195,15 +195,16 @@ class Monitor(Stream):
         if not _plausible(counts, memory, calibrator.n_classes_):
             raise FileFormatError(f"{path}: the counts and rows of the monitor must be those of one Monitor")
         monitor = cls(calibrator, stream.window, int(counts[0]))
-        monitor.log = _log_path(log)  # it may have lines: they are continued
+        monitor.log = _log_path(log)  # an existing file is continued
         monitor.recent = stream.recent
-        monitor._rows, monitor._labelled = int(counts[1]), int(counts[2])
+        monitor._rows = int(counts[1])
+        monitor._labelled = int(counts[2])
         monitor._log_products = counts[3:]
         monitor._confidence, monitor._predicted, monitor._label = memory
         return monitor
 
-    def _remember(self, confidence: FloatArray, predicted: IntArray) -> None:
-        """Put new rows at their places, over the oldest."""
+    def _store(self, confidence: FloatArray, predicted: IntArray) -> None:
+        """Store new rows; they replace the oldest ones."""
         n_rows = len(confidence)
         size = min(self._rows + n_rows, self.keep)
         last = slice(max(0, n_rows - self.keep), n_rows)
@@ -238,7 +239,7 @@ class Monitor(Stream):
         if len(labels) and not 0 <= labels.min() <= labels.max() < n_classes:
             raise InputError(f"y must be classes 0 to {n_classes - 1}; got {labels.min()} to {labels.max()}")
 
-    def _of_window(self) -> tuple[tuple[float, ...] | None, float | None]:
+    def _window_facts(self) -> tuple[tuple[float, ...] | None, float | None]:
         """Mix of tasks and mean top probability of the window's rows."""
         if self.recent is None:
             return None, None
@@ -268,7 +269,7 @@ def _log_path(log: Any) -> str | bytes | None:
 
 
 def append_line(path: str | bytes, value: dict[str, Any]) -> None:
-    """Append one JSON line; a line that a kill cut off is ended first, so that it spoils no other."""
+    """Append one JSON line; a last line without its end, left by a killed process, is ended first."""
     line = json.dumps(value, allow_nan=False).encode() + b"\n"
     with open(path, "ab+") as stream:
         if stream.tell():

@@ -30,11 +30,12 @@ class PredictionSets(Decision):
       the batch as a whole: sets are smaller in batches of one task, and rare tasks of a batch are not
       protected.
 
-    With too few rows for the level, τ_t is infinite: every class of the task is in. The most probable class
-    is always in; if tasks were given, so is a class without buffer rows. Both levels assume that rows of a
-    task look as they did in the calibration buffer; cross-fitting makes them approximate. With any calibrator
-    other than `TaskMix` the batch guarantee holds only for batches mixed like the buffer. `TaskMix`'s
-    posteriors of a batch are leave-one-out averages, while the buffer is re-weighted by one factor q / π.
+    With too few rows for the level, τ_t is infinite: the set has every class of the task. The most probable
+    class is always in the set; if tasks were given, so is a class without buffer rows. Both levels assume
+    that rows of a task look as they did in the calibration buffer; cross-fitting makes them approximate. With
+    any calibrator other than `TaskMix` the batch guarantee holds only for batches mixed like the buffer.
+    `TaskMix`'s posteriors of a batch are leave-one-out averages, while the buffer is re-weighted by one
+    factor q / π.
 
     Parameters
     ----------
@@ -103,10 +104,10 @@ class PredictionSets(Decision):
     def _settings(first: float, second: float) -> tuple[float, str]:
         return first, GUARANTEES[second != 0]
 
-    def _take(self, shared: CrossFit) -> Self:
+    def _use(self, shared: CrossFit) -> Self:
         if self.guarantee == "task" and shared.class_tasks is None:
             raise InputError('guarantee="task" needs tasks= at fit, one entry a row; got None')
-        return super()._take(shared)
+        return super()._use(shared)
 
     def _thresholds(self, shared: CrossFit, batches: Batches) -> FloatArray:
         """τ (G, T)."""
@@ -126,20 +127,10 @@ class PredictionSets(Decision):
 def own_posteriors(shared: CrossFit, ratios: FloatArray) -> FloatArray:
     """Posterior of the true class of each buffer row, re-weighted by q / π (G, T): (G, M)."""
     p = shared.posteriors
-    by_task = task_sums(shared)
+    by_task = p @ shared.members
     own = p[np.arange(len(p)), shared.labels]
     found: FloatArray = own * ratios[:, shared.tasks] / (ratios @ by_task.T)
     return found
-
-
-def task_sums(shared: CrossFit) -> FloatArray:
-    """Posterior of each task, (M, T)."""
-    tasks = shared.task_of_class
-    members = np.eye(shared.n_tasks)[tasks] * (tasks >= 0)[:, None]
-    sums: FloatArray = shared.posteriors @ members
-    # classes without rows count with the first task; their factor is 1 anyway
-    sums[:, 0] += shared.posteriors[:, tasks < 0].sum(axis=1)
-    return sums
 
 
 def _quantile(scores: FloatArray, level: float) -> FloatArray:

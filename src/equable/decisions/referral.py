@@ -1,4 +1,4 @@
-"""Referral with a bound: which rows the machine may answer, so that few of its answers are wrong."""
+"""Referral with a bounded error: which rows the classifier decides, and which a person decides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from equable.calibrators.base import Calibrator
 from equable.calibrators.validation import require_number
 from equable.decisions.base import Decision
 from equable.decisions.cross_fit import Batches, CrossFit
-from equable.decisions.prediction_sets import task_sums
 from equable.errors import EvidenceWarning
 
 # Thresholds that are tried: the top 1 %, 2 %, … 100 % of the buffer's rows. Few of them, because the lowest
@@ -33,7 +32,7 @@ class Referral(Decision):
         u(τ) = the `confidence_level` quantile of Beta(e·n_eff + 1, n_eff − e·n_eff).
 
     The lowest τ with u(τ) ≤ `max_error` is used; where there is none, no row of the batch is accepted and an
-    `EvidenceWarning` says so. Test rows and their labels have no part in the choice.
+    `EvidenceWarning` says so. Test rows and their labels are not used for the choice.
 
     Parameters
     ----------
@@ -54,7 +53,7 @@ class Referral(Decision):
     log(1 − confidence_level) / log(1 − max_error) effective rows without an error are needed: 45 at 5 % and
     90 %. Tried are 100 thresholds, the top 1 %, 2 %, … of the buffer's weight; the lowest is taken of several
     that may pass by luck, so that the level is approximate (docs/methods/decisions.md has its measured
-    rate). Rows that cross-fitting does not score have no part in the bound.
+    rate). Rows that cross-fitting does not score do not enter the bound.
 
     With any calibrator other than `TaskMix` the bound holds only for batches mixed like the buffer. With
     `TaskMix`, n_eff assumes the same error rate at every weight: a few hard rows of a large weight among many
@@ -87,7 +86,7 @@ class Referral(Decision):
         self.confidence_level = confidence_level
 
     def accept(self, logits: Any, *, features: Any = None, groups: Any = None) -> np.ndarray:
-        """Whether the machine may answer each row, (N,) boolean; `groups` as for ``predict_proba``."""
+        """Whether the classifier may decide each row, (N,) boolean; `groups` as for ``predict_proba``."""
         batches = self._fitted().calibrate(logits, features, groups)
         tau = self.thresholds_of(batches)
         self._warn_if_refused(int(np.isinf(tau).sum()), len(tau))
@@ -119,7 +118,7 @@ class Referral(Decision):
         shared = self._fitted()
         tau: FloatArray = np.empty(len(batches.mixes))
         best, right = _best_of_tasks(shared)
-        sums = task_sums(shared)
+        sums = shared.posteriors @ shared.members
         for block in row_blocks(len(tau), sums.size):
             ratios = batches.ratios[block, None]  # (G, 1, T)
             weighted = best * ratios
@@ -128,7 +127,7 @@ class Referral(Decision):
             wrong = ~right[np.arange(len(sums)), winner]
             weights = shared.row_weights(batches.mixes[block])[:, shared.tasks]
             unscored = batches.mixes[block][:, shared.row_shares == 0].sum(axis=1)
-            tau[block] = _lowest_threshold(
+            tau[block] = lowest_threshold(
                 top, wrong, weights, unscored, float(self.max_error), float(self.confidence_level)
             )
         return tau[batches.codes]
@@ -138,9 +137,8 @@ def _best_of_tasks(shared: CrossFit) -> tuple[FloatArray, np.ndarray]:
     """Largest posterior within each task, and whether its class is the true one, (M, T) both."""
     best = np.zeros((len(shared.labels), shared.n_tasks))
     right = np.zeros(best.shape, dtype=bool)
-    for t in range(shared.n_tasks):
-        # a class without calibration rows belongs to no task: it counts with the first
-        mine = np.flatnonzero((shared.task_of_class == t) | ((shared.task_of_class < 0) & (t == 0)))
+    for t, members in enumerate(shared.members.T):
+        mine = np.flatnonzero(members)
         if len(mine):
             place = shared.posteriors[:, mine].argmax(axis=1)
             best[:, t] = shared.posteriors[np.arange(len(best)), mine[place]]
@@ -148,7 +146,7 @@ def _best_of_tasks(shared: CrossFit) -> tuple[FloatArray, np.ndarray]:
     return best, right
 
 
-def _lowest_threshold(
+def lowest_threshold(
     top: FloatArray,
     wrong: np.ndarray,
     weights: FloatArray,
@@ -158,7 +156,7 @@ def _lowest_threshold(
 ) -> FloatArray:
     """The lowest of the tried thresholds whose upper bound is at most `max_error`, (G,), from (G, M) rows.
 
-    The share `unscored` (G,) of a batch, about which the rows say nothing, counts as errors.
+    The share `unscored` (G,) of a batch, of whose tasks no row is scored, counts as errors.
     """
     from scipy.special import betainc
 

@@ -1,1 +1,1 @@
-"""Where other software meets equable; each part needs its own optional dependency."""
+"""Adapters to other libraries; each needs its own optional dependency."""

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from equable.arrays import IntArray, as_array, as_integers, as_labels
 from equable.calibrators import Calibrator
-from equable.calibrators.row_blocks import softmax
+from equable.calibrators.softmax import softmax
 from equable.calibrators.validation import require_number
 from equable.errors import InputError, NotFittedError
 from equable.integrations.torch import collect

@@ -1,6 +1,6 @@
 """Calibration metrics: per row, per bin, per task, before and after calibration.
 
-Probabilities (N, K) and labels (N,) in, fractions out. Nothing here needs a network or scikit-learn;
+Probabilities (N, K) and labels (N,) in, fractions out. No metric needs a network or scikit-learn;
 matplotlib is imported when a diagram is drawn.
 """
 

@@ -63,39 +63,36 @@ def bin_rows(labels: IntArray, probabilities: np.ndarray, n_bins: int) -> Binned
     return BinnedRows(index, hit, confidence, row_nll(labels, probabilities))
 
 
-def can_vary(before: BinnedRows, after: BinnedRows, rows: IntArray) -> bool:
+def can_vary(sides: Sides, rows: IntArray) -> bool:
     """Whether one task has enough rows, not all identical, for a bootstrap interval."""
-    columns = (before.hit, before.confidence, after.hit, after.confidence)
+    columns = (column for side in sides for column in (side.hit, side.confidence))
     spreads = (np.ptp(column[rows].astype(np.float64)) for column in columns)
     return len(rows) >= LEAST_ROWS and any(spread > 1e-9 for spread in spreads)  # more than rounding
 
 
 def paired_bootstrap(
-    before: BinnedRows,
-    after: BinnedRows,
-    rows: IntArray,
-    n_bins: int,
-    n_replicates: int,
-    rng: Generator,
+    sides: Sides, rows: IntArray, n_bins: int, n_replicates: int, rng: Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Resampled sums of one task, before and after, each (n_replicates, n_bins + 1), NLL last.
 
     `rows` are the rows of the task. Sums that are equal before and after are equal in every replicate.
     """
-    strata = list(_strata(before, after, rows, n_bins))
+    # n draws from all rows are: how many fall into each stratum (multinomial), then draws inside each.
+    # The ECE (Eq. 3) and the mean NLL of a replicate are computed from its sums in `compare_tasks`.
+    strata = list(_strata(sides, rows, n_bins))
     shares = np.array([len(stratum) for stratum, _ in strata]) / len(rows)
     draws = rng.multinomial(len(rows), shares, size=n_replicates)
     totals = np.zeros((2, n_replicates, n_bins + 1))
     for (stratum, share_bins), counts in zip(strata, draws.T, strict=True):
         add = _add_limit if share_bins else _add_weighted
-        add(totals, (before, after), stratum, counts, rng)
+        add(totals, sides, stratum, counts, rng)
     return totals[0], totals[1]
 
 
-def _strata(
-    before: BinnedRows, after: BinnedRows, rows: IntArray, n_bins: int
-) -> Iterator[tuple[IntArray, bool]]:
+def _strata(sides: Sides, rows: IntArray, n_bins: int) -> Iterator[tuple[IntArray, bool]]:
     """Pieces of the rows, and whether all rows of the piece share bins and hits."""
+    before, after = sides
+    # one number for each combination of both bins and both hits; sorted by it, equal rows lie together
     key = before.index[rows].astype(np.int64) * n_bins + after.index[rows]
     key = key * 4 + before.hit[rows] * 2 + after.hit[rows]
     order = np.argsort(key, kind="stable")
@@ -113,7 +110,7 @@ def _add_weighted(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntA
     for block in row_blocks(len(counts), len(rows), elements=1 << 16):  # stays in the cache
         weights = _row_weights(counts[block], len(rows), rng)
         for total, matrix in zip(totals, matrices, strict=True):
-            total[block] += weights @ matrix
+            total[block] += weights @ matrix  # Σ_i (times row i is drawn) · (its gap and NLL)
 
 
 def _row_weights(counts: IntArray, n_rows: int, rng: Generator) -> FloatArray:
@@ -149,6 +146,8 @@ def bootstrap_interval(estimate: float, replicates: FloatArray) -> tuple[float, 
     maximum is simultaneous: from the 2.5 % quantile of the smallest deviation of any task to the 97.5 %
     quantile of the largest. Bounds that hold for all tasks at once hold for their maximum.
     """
+    # Resampled ECEs are too large on average, since resampling adds noise a second time: only their
+    # deviations from their own mean are used.
     rows = np.atleast_2d(replicates)
     deviation = rows - rows.mean(axis=1, keepdims=True)
     low = np.quantile(deviation.min(axis=0), TAILS[0])

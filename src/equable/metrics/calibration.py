@@ -1,4 +1,4 @@
-"""The expected calibration error (ECE), its variants, and its size by chance alone.
+"""The expected calibration error (ECE), its variants, and the ECE of a calibrated model.
 
 All are fractions; multiply by 100 for the percent of the paper's tables.
 """

@@ -164,9 +164,9 @@ def compare_tasks(
     task_intervals: list[Interval | None] = [None] * len(ids)
     if n_bootstrap:
         rng = as_generator(random_state)
-        pairs = [paired_bootstrap(*sides, rows, n_bins, n_bootstrap, rng) for rows in members]
+        pairs = [paired_bootstrap(sides, rows, n_bins, n_bootstrap, rng) for rows in members]
         resampled = _Scores(counts, *(np.stack(side) for side in zip(*pairs, strict=True)))
-        known = [can_vary(*sides, rows) for rows in members]
+        known = [can_vary(sides, rows) for rows in members]
         intervals = _intervals(overall, resampled, known)
         deltas = zip(estimate.delta_ece[:, 0].tolist(), resampled.delta_ece, known, strict=True)
         task_intervals = [bootstrap_interval(d, drawn) if enough else None for d, drawn, enough in deltas]

@@ -10,16 +10,20 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray
 from equable.errors import MissingExtraError
 from equable.metrics.bins import BinSums, Strategy, top_label_sums
-from equable.metrics.calibration import expected_calibration_error
+from equable.metrics.calibration import plug_in_error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NORMAL_975 = 1.959963984540054  # 97.5 % quantile of the standard normal
 # The blue and vermilion of Okabe and Ito are distinct under colour blindness and in grey.
-POINTS, GAPS, ROWS, DIAGONAL = "#0072B2", "#D55E00", "#BBBBBB", "#444444"
+POINTS = "#0072B2"
+GAPS = "#D55E00"
+ROWS = "#BBBBBB"
+DIAGONAL = "#444444"
 MOST_NUMBERED = 20  # bars of more bins are too close for the numbers of their rows
 NUMBER_BOX = {"facecolor": "white", "alpha": 0.7, "pad": 0.5, "linewidth": 0}
+NUMBER_STYLE: dict[str, Any] = {"fontsize": "x-small", "color": DIAGONAL, "zorder": 4, "bbox": NUMBER_BOX}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +111,8 @@ class ReliabilityDisplay:
         name: str | None = None,
     ) -> Self:
         """Compute curve and ECE with the bins of `expected_calibration_error`."""
-        curve = reliability_curve(y_true, y_prob, n_bins=n_bins, strategy=strategy)
-        ece = expected_calibration_error(y_true, y_prob, n_bins=n_bins, strategy=strategy)
-        return cls(curve, ece, name)
+        sums = top_label_sums(y_true, y_prob, n_bins, strategy)
+        return cls(curve_of(sums), plug_in_error(sums), name)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on `ax`, or on a new figure; the axes are then in `ax_`."""
@@ -131,13 +134,7 @@ class ReliabilityDisplay:
         bars = self.ax_.bar(confidence, share, width=width, color=ROWS, zorder=1, label="share of rows")
         if len(self.curve.count) <= MOST_NUMBERED:
             numbers = [f"{n:,}" for n in count]
-            style: dict[str, Any] = {
-                "fontsize": "x-small",
-                "color": DIAGONAL,
-                "zorder": 4,
-                "bbox": NUMBER_BOX,
-            }
-            self.ax_.bar_label(bars, numbers, padding=3, rotation=90, **style)
+            self.ax_.bar_label(bars, numbers, padding=3, rotation=90, **NUMBER_STYLE)
 
     def _draw_points(self) -> None:
         seen = self.curve.count > 0

@@ -1,4 +1,4 @@
-"""Datasets as sequences of tasks, and the memories a learner carries from one to the next."""
+"""Datasets as sequences of tasks, and the replay memory and calibration buffer kept between tasks."""
 
 from equable.scenarios.memories import CalibrationBuffer, ReplayMemory, ValidationSet, draw_share
 from equable.scenarios.tasks import Scenario, Task, make_scenario

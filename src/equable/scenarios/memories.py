@@ -54,7 +54,7 @@ class ReplayMemory:
                 raise InputError(f"each class enters the replay memory once; class {label} is in it already")
             # One seed per class, so that the kept rows do not depend on order or on other classes.
             held[label] = np.random.default_rng([seed, label]).permutation(rows[labels == label])
-        counts = _counts(self.size, [len(kept) for kept in held.values()])
+        counts = _rows_per_class(self.size, [len(kept) for kept in held.values()])
         chosen = {label: kept[:n] for (label, kept), n in zip(held.items(), counts, strict=True)}
         return ReplayMemory(self.size, chosen)
 
@@ -64,7 +64,7 @@ class ReplayMemory:
         return np.concatenate([np.empty(0, dtype=np.int64), *self.rows_by_class.values()])
 
 
-def _counts(size: int, available: list[int]) -> list[int]:
+def _rows_per_class(size: int, available: list[int]) -> list[int]:
     """Rows of each class: min(q, available) with the largest q that fits, plus the remainder."""
     if size < len(available):
         raise InputError(

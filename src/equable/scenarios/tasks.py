@@ -17,7 +17,10 @@ import numpy as np
 from equable.arrays import IntArray, as_integers
 from equable.errors import InputError
 
-TRAIN, VALIDATION, TEST, UNSPLIT = 0, 1, 2, -1
+TRAIN = 0
+VALIDATION = 1
+TEST = 2
+UNSPLIT = -1
 FRACTIONS = (0.8, 0.1, 0.1)
 VALIDATION_FRACTION = 0.2
 
@@ -191,11 +194,11 @@ def _complete_split(
         rows = np.flatnonzero(labels == class_id)
         generator = np.random.default_rng([seed, class_id])
         unsplit = generator.permutation(rows[parts[rows] == UNSPLIT])
-        parts[unsplit] = _cut(len(unsplit), fractions[1], fractions[2])
+        parts[unsplit] = _assign_parts(len(unsplit), fractions[1], fractions[2])
         # A class without validation rows gives some of its training rows.
         if not (parts[rows] == VALIDATION).any():
             train = generator.permutation(rows[parts[rows] == TRAIN])
-            parts[train] = _cut(len(train), validation_fraction, 0.0)
+            parts[train] = _assign_parts(len(train), validation_fraction, 0.0)
     return parts
 
 
@@ -206,7 +209,7 @@ def _check_shares(fractions: tuple[float, float, float], validation_fraction: fl
         raise InputError(f"validation_fraction must be in (0, 1); got {validation_fraction}")
 
 
-def _cut(n_rows: int, validation: float, test: float) -> IntArray:
+def _assign_parts(n_rows: int, validation: float, test: float) -> IntArray:
     """(n_rows,) part codes: rounded shares, at least one row for each share above zero."""
     n_validation = max(1, round(n_rows * validation)) if validation else 0
     n_test = max(1, round(n_rows * test)) if test else 0

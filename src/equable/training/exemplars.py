@@ -1,4 +1,4 @@
-"""The replay memory as a learner sees it: rows and, for learners that ask for them, logits."""
+"""The replay memory for a learner: its rows and, for learners that store them, their logits."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from equable.arrays import IntArray
 from equable.scenarios.tasks import Scenario
 from equable.training.collect import forward_rows
-from equable.training.vectors import Inputs
+from equable.training.task_files import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,24 +30,18 @@ def make_exemplars(rows: IntArray, scenario: Scenario, logits: np.ndarray | None
     return Exemplars(torch.from_numpy(rows), torch.from_numpy(known), stored)
 
 
-def stored_logits(
-    network: nn.Module,
-    inputs: Inputs,
-    scenario: Scenario,
-    index: int,
-    rows: IntArray,
-    earlier_rows: IntArray,
-    earlier: np.ndarray | None,
-) -> np.ndarray:
-    """(M, K) float32 logits of the memory `rows` after task `index`.
+def stored_logits(run: Run, index: int, earlier_rows: IntArray) -> np.ndarray:
+    """(M, K) float32 logits of the rows of the replay memory after task `index`.
 
-    Rows of this task get those of the network as it is now; rows of earlier tasks keep theirs, from `earlier`
-    (the logits of `earlier_rows`, which hold them in the same order).
+    Rows of this task get those of the network as it is now; rows of earlier tasks keep theirs, from
+    `run.memory_logits` (the logits of `earlier_rows`, which hold them in the same order).
     """
-    n_seen = scenario.n_seen(index)
+    rows = run.replay_memory.rows
+    n_seen = run.scenario.n_seen(index)
     logits = np.zeros((len(rows), n_seen), dtype=np.float32)
-    new = scenario.tasks_of(rows) == index
-    logits[new] = forward_rows(network, inputs, rows[new], n_seen)[0]
+    new = run.scenario.tasks_of(rows) == index
+    logits[new] = forward_rows(run.network, run.inputs, rows[new], n_seen)[0]
+    earlier = run.memory_logits
     if earlier is not None:
         logits[~new, : earlier.shape[1]] = earlier[np.isin(earlier_rows, rows)]
     return logits

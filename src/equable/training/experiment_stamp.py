@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from equable.errors import ConfigError
-from equable.scenarios.tasks import Scenario
-from equable.training.settings import TrainingSettings
 from equable.training.task_files import Run
 
 #: Settings that change the last bits only: a run may continue on another machine.
@@ -21,28 +18,22 @@ MAY_CHANGE = ("device", "threads")
 ADDED_LATER = {"learner": "er", "precision": "float32"}
 
 
-def make_stamp(
-    rows: np.ndarray,
-    unknown: np.ndarray | None,
-    scenario: Scenario,
-    network: nn.Module,
-    settings: TrainingSettings,
-    seed: int,
-) -> str:
-    """SHA-256 of everything that determines the result, except what may change."""
+def make_stamp(run: Run, rows: np.ndarray) -> str:
+    """SHA-256 of everything that determines the result, except what may change; `rows` are the dataset's."""
     facts = {
         name: value
-        for name, value in settings.model_dump().items()
+        for name, value in run.settings.model_dump().items()
         if name not in MAY_CHANGE and ADDED_LATER.get(name) != value
     }
-    shapes = [(name, tuple(value.shape)) for name, value in network.state_dict().items()]
-    inputs = hashlib.sha256(repr((scenario.hash, sorted(facts.items()), seed, shapes, rows.shape)).encode())
+    shapes = [(name, tuple(value.shape)) for name, value in run.network.state_dict().items()]
+    described = (run.scenario.hash, sorted(facts.items()), run.seed, shapes, rows.shape)
+    inputs = hashlib.sha256(repr(described).encode())
     inputs.update(np.ascontiguousarray(rows).data)
-    kinds = [(name, type(module).__qualname__) for name, module in network.named_modules()]
+    kinds = [(name, type(module).__qualname__) for name, module in run.network.named_modules()]
     digest = hashlib.sha256(repr((inputs.hexdigest(), kinds)).encode())
-    digest.update(np.ascontiguousarray(scenario.labels, dtype=np.int64).data)
-    if unknown is not None:
-        digest.update(np.ascontiguousarray(unknown).data)
+    digest.update(np.ascontiguousarray(run.scenario.labels, dtype=np.int64).data)
+    if run.unknown is not None:
+        digest.update(np.ascontiguousarray(run.unknown).data)
     return digest.hexdigest()
 
 

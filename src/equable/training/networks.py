@@ -1,7 +1,7 @@
 """Networks of images and of vectors that return logits and penultimate features.
 
-An own network is a ``torch.nn.Module`` with a method ``features(x) -> (N, D)`` and a ``forward(x)`` that
-returns the logits of *all* classes, alone or as a pair (logits, features). If it returns logits alone,
+A user-defined network is a ``torch.nn.Module`` with a method ``features(x) -> (N, D)`` and a ``forward(x)``
+that returns the logits of *all* classes, alone or as a pair (logits, features). If it returns logits alone,
 ``features`` is called as well, in eval mode only, where a second pass has no side effects.
 """
 

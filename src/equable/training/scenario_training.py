@@ -94,12 +94,12 @@ def train_scenario(
     """
     require_device(settings.device)
     with _torch_setup(settings):
-        run = _start(dataset, scenario, network, settings, seed)
+        run = _prepare_run(dataset, scenario, network, settings, seed)
         folders = [Path(folder) / f"task-{index}" for index in range(len(scenario))]
-        return [_do_task(run, index, path, progress) for index, path in enumerate(folders)]
+        return [_complete_task(run, index, path, progress) for index, path in enumerate(folders)]
 
 
-def _start(
+def _prepare_run(
     dataset: Any, scenario: Scenario, network: NetworkFactory, settings: TrainingSettings, seed: int
 ) -> Run:
     is_vectors = hasattr(dataset, "vectors")
@@ -116,13 +116,14 @@ def _start(
     few = torch.from_numpy(scenario[0].train[: settings.batch_size])
     require_outputs(build(), inputs.batch(few), scenario.n_classes)
     built = build()
-    stamp = make_stamp(rows, unknown, scenario, built, settings, seed)
     memory = ReplayMemory(settings.memory_size)
     buffer = CalibrationBuffer(settings.calibration_percent)
-    return Run(inputs, unknown, scenario, built, settings, seed, stamp, memory, buffer)
+    run = Run(inputs, unknown, scenario, built, settings, seed, memory, buffer)
+    run.stamp = make_stamp(run, rows)
+    return run
 
 
-def _do_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[str, Any]:
+def _complete_task(run: Run, index: int, folder: Path, progress: bool | None) -> dict[str, Any]:
     """Train or load one task, and make every file that is missing or damaged."""
     facts = _read_done(run, folder)
     files = run.files(index)
@@ -202,10 +203,7 @@ def _update_memories(run: Run, index: int, stored: Path | None) -> None:
     if stored is not None:
         run.memory_logits = read_npz(stored)["replay_logits"]
         return
-    rows = run.replay_memory.rows
-    run.memory_logits = stored_logits(
-        run.network, run.inputs, run.scenario, index, rows, earlier, run.memory_logits
-    )
+    run.memory_logits = stored_logits(run, index, earlier)
 
 
 @contextmanager
@@ -217,7 +215,8 @@ def _torch_setup(settings: TrainingSettings) -> Iterator[None]:
     try:
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        cudnn.deterministic, cudnn.benchmark = True, False
+        cudnn.deterministic = True
+        cudnn.benchmark = False
         yield
     finally:
         torch.set_num_threads(threads)

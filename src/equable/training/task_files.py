@@ -1,4 +1,4 @@
-"""The files of a task: the state of a run they are made from, and how each is written."""
+"""The state of a run between two tasks, and the files of a task that are written from it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Run:
     network: nn.Module
     settings: TrainingSettings
     seed: int
-    stamp: str
     replay_memory: ReplayMemory
     calibration_buffer: CalibrationBuffer
     memory_logits: np.ndarray | None = None  # of the rows of the replay memory, if the learner stores them
+    stamp: str = ""  # of the experiment, see `experiment_stamp`
 
     def files(self, index: int) -> tuple[str, ...]:
         """The files of task `index`; the last one has the outputs of unknown rows, too."""

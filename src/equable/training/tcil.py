@@ -62,25 +62,27 @@ def perturb_memory(
     """
     assert validation.labels is not None
     n_seen = validation.n_classes
-    goal = sgd_temperature(validation.logits, validation.labels)
+    goal = sgd_temperature(validation.logits, validation.labels)  # step 1: T*
     current = np.isin(labels, list(current_classes))
     logits, features = forward(network, torch.split(x, BATCH), n_seen)
-    targets = choose_targets(features, labels, current)
+    targets = choose_targets(features, labels, current)  # step 2
     signs = gradient_signs(network, x, targets, n_seen)
     chosen = torch.from_numpy(np.flatnonzero(current)).to(x.device)
     x_current = x[chosen]
     signs_current = signs[chosen]
 
-    def temperature(epsilon: float) -> float:
+    def temperature(epsilon: float) -> float:  # of the current exemplars, moved by ε (step 3)
         moved = logits[current]
         if epsilon:
             moved, _ = forward(network, torch.split(x_current - epsilon * signs_current, BATCH), n_seen)
         return sgd_temperature(moved, labels[current])
 
+    # Step 4: the further the exemplars move towards wrong classes, the more often the network is wrong on
+    # them, so their temperature rises with ε. Bisection finds the ε at which it is T*.
     interval, ends = bisect(temperature, goal)
     epsilon = (interval[0] + interval[1]) / 2
     moved_logits, moved_features = forward(network, torch.split(x - epsilon * signs, BATCH), n_seen)
-    final = sgd_temperature(moved_logits, labels)
+    final = sgd_temperature(moved_logits, labels)  # step 5
     reached = min(ends) <= goal <= max(ends)
     return PerturbedMemory(
         outputs=Outputs(moved_logits, labels, moved_features, tasks),
@@ -115,6 +117,7 @@ def choose_targets(features: np.ndarray, labels: IntArray, current: np.ndarray) 
     """(N,) target class of each exemplar: the farthest mean for current rows, the nearest for others."""
     classes = np.unique(labels)
     wide = features.astype(np.float64)
+    # Euclidean distance of each exemplar to the mean feature of each class; its own class is no target
     means = [wide[labels == c].mean(axis=0) for c in classes]
     distances = np.stack([np.linalg.norm(wide - mean, axis=1) for mean in means], axis=1)
     own = labels[:, None] == classes

@@ -1,4 +1,4 @@
-"""Training on one task, with early stopping, checkpoints and resumption to the same bits.
+"""Training on one task, with early stopping and checkpoints; a resumed training gives the same bits.
 
 The learner of the settings (`equable.training.learners`) composes each batch and defines its loss; the replay
 memory holds rows of earlier tasks only. After each epoch batch norm's statistics are replaced by means with
@@ -176,10 +176,10 @@ class TaskTrainer:
         if math.isfinite(loss) and all(bool(p.isfinite().all()) for p in self.network.parameters()):
             return
         where = f"epoch {len(self.progress.epochs) + 1} of task {self.task.index}, seed {self.seed}"
-        rate, decay = self.settings.learning_rate, self.settings.weight_decay
+        given = f"{self.settings.learning_rate:g} and {self.settings.weight_decay:g}"
         raise ConfigError(
             f"training must keep its numbers finite; it diverged in {where}: lower learning_rate or "
-            f"weight_decay; got {rate:g} and {decay:g}"
+            f"weight_decay; got {given}"
         )
 
     def _batches(self) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""PyTorch: from a model of one's own to `Outputs`, and back to calibrated probabilities.
+"""PyTorch: `Outputs` of a model, and a model with calibrated probabilities.
 
 `collect` runs a model over a loader once; `CalibratedModel` puts a fitted calibrator behind the model.
 """

@@ -59,10 +59,10 @@ def collect(
     parts: list[Outputs] = []
     for batch in loader:
         x, y, task = _split_batch(batch)
-        x = _sent(x, device)
+        x = _to_device(x, device)
         with torch.no_grad():  # tensors cached in inference mode would not be usable in training
             if not parts and features is None:
-                layer = _default(model, x)
+                layer = _layer_of_first_batch(model, x)
             logits, found = run(model, layer, (x,), {})
         parts.append(Outputs(logits, y, None if features is False else found, task))
     if not parts:
@@ -72,7 +72,7 @@ def collect(
     return outputs if tasks is None else _with_tasks(outputs, tasks)
 
 
-def _default(model: nn.Module, x: Any) -> nn.Module | None:
+def _layer_of_first_batch(model: nn.Module, x: Any) -> nn.Module | None:
     """The penultimate layer; the first batch shows the number of logits."""
     logits, own = run(model, None, (x,), {})
     return None if own is not None else default_layer(model, logits.shape[-1])
@@ -88,15 +88,15 @@ def _split_batch(batch: Any) -> tuple[Any, Any, Any]:
     return x, y, task
 
 
-def _sent(x: Any, device: torch.device) -> Any:
+def _to_device(x: Any, device: torch.device) -> Any:
     """Tensors to the device, also inside tuples, lists and mappings."""
     if isinstance(x, Tensor):
         return x.to(device)
     if isinstance(x, Mapping):
-        return {name: _sent(value, device) for name, value in x.items()}
+        return {name: _to_device(value, device) for name, value in x.items()}
     if not isinstance(x, tuple | list):
         return x
-    values = [_sent(value, device) for value in x]
+    values = [_to_device(value, device) for value in x]
     named = hasattr(x, "_fields")  # a named tuple takes its values one by one
     return type(x)(*values) if named else type(x)(values)
 

@@ -55,12 +55,12 @@ def run(
             handle.remove()
     logits, own = _split(output)
     if layer is None or (guessed and own is not None):
-        return logits, _flat(own)
+        return logits, _flattened(own)
     if len(caught) != 1:
         name = next(name for name, module in model.named_modules() if module is layer)
         rule = "the layer of the features must run once in a forward pass"
         raise InputError(f"{rule}; {name!r} ran {len(caught)} times")
-    return logits, _flat(caught[0])
+    return logits, _flattened(caught[0])
 
 
 def _split(output: Any) -> tuple[Tensor, Any]:
@@ -71,23 +71,23 @@ def _split(output: Any) -> tuple[Tensor, Any]:
     if not isinstance(logits, Tensor) or not isinstance(features, Tensor | None):
         raise InputError(
             "the model must return logits, a pair (logits, features) or a mapping with 'logits'; "
-            f"got {_kind(output)}"
+            f"got {_type_name(output)}"
         )
     return logits, features
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"{type(value).__name__} of {[type(item).__name__ for item in value]}"
     return type(value).__name__
 
 
-def _flat(features: Any) -> Tensor | None:
+def _flattened(features: Any) -> Tensor | None:
     """Features as (n, D); maps such as (n, C, 1, 1) are flattened."""
     if features is None:
         return None
     if not isinstance(features, Tensor) or features.ndim < 2:
-        shape = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else _kind(features)
+        shape = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else _type_name(features)
         raise InputError(f"features must be a tensor with one row for each input; got {shape}")
     return features.flatten(1)
 

@@ -1,4 +1,4 @@
-"""The test time of each calibrator in torch, float64; a batch is one group.
+"""Probabilities and temperatures of each calibrator in torch, float64; a call is one batch.
 
 The formulas are those of `equable.calibrators` and are explained there; tests compare the two. ARC,
 BiasCorrection and TaskMix are in `mix_layers`.
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from equable.calibrators import DATS, Calibrator, ParametrizedTemperatureScaling
+from equable.calibrators.dats import batch_temperatures
 from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.calibrators.parametrized import LOGIT_LIMIT, forward, layers_of
 from equable.calibrators.prototypes import nearest_of, pairwise_distances, retained_classes
-from equable.errors import InputError
 
 
 class Layer(nn.Module):
@@ -120,10 +120,6 @@ class DistanceAware(Layer):
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
         """Eqs. 4–8 for one batch."""
         assert features is not None
-        n_features = self.prototypes_.shape[1]
-        if features.shape[1] != n_features:
-            rule = f"features must have the {n_features} columns seen at fit"
-            raise InputError(f"{rule}; got {features.shape[1]}")
         nearest = nearest_of(features, self.prototypes_, self.metric, torch)
         zeros = torch.zeros_like(self.class_distances_)
         counts = zeros.scatter_add(0, nearest, torch.ones_like(features[:, 0]))
@@ -132,15 +128,8 @@ class DistanceAware(Layer):
             raw = pairwise_distances(features, self.current_prototypes_, self.metric, torch).amin(dim=1)
             rows = ((raw - self.low) / self.width).clamp(0.0, 1.0)
             distances = zeros.scatter_add(0, nearest, rows) / counts.clamp(min=1.0)
-        batch = self._batch_temperature(
-            retained_classes(counts[None], self.coverage, torch)[0].to(counts.dtype), distances
-        ) + nan_if_not_finite(features)
-        return batch.expand(logits.shape[0]).clone()
-
-    def _batch_temperature(self, kept: Tensor, distances: Tensor) -> Tensor:
-        share = kept / kept.sum()
-        weights = self.distance_weights_
-        base = self.base_temperature_
-        if self.aggregate == "mean":
-            return share @ (weights * distances + base).clamp(max=MAX_TEMPERATURE)
-        return ((share @ weights) * (share @ distances) + base).clamp(max=MAX_TEMPERATURE)
+        kept = retained_classes(counts[None], self.coverage, torch).to(counts.dtype)
+        parameters = self.distance_weights_, distances, self.base_temperature_
+        batch = batch_temperatures(kept, *parameters, self.aggregate, torch) + nan_if_not_finite(features)
+        found: Tensor = batch.expand(logits.shape[0]).clone()
+        return found

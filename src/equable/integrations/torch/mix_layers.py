@@ -10,20 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equable.calibrators import ARC, BiasCorrection, TaskMix
+from equable.calibrators import ARC, BiasCorrection, TaskMix, class_mix, task_mix
 from equable.calibrators.arc import TASK_PULL
 from equable.calibrators.arc_loss_curves import best_levels, level_grid
 from equable.calibrators.bias_correction import LOWEST
-from equable.calibrators.class_mix import (
-    MAX_ITER,
-    MAX_ITER_LEFT_OUT,
-    TOLERANCE,
-    TOLERANCE_LEFT_OUT,
-    effective_rows,
-    warn_if_few,
-)
 from equable.calibrators.newton import LOG_BOUNDS
-from equable.calibrators.task_mix import FLOOR, MULTIPLIERS, PRIME, STRENGTHS, buffer_rows, task_shares
 from equable.integrations.torch.layers import Layer, nan_if_not_finite
 
 # Loops -------------------------------------------------------------------------------------------
@@ -66,7 +57,7 @@ class Adaptive(Layer):
         super().__init__(
             calibrator,
             strength=float(calibrator.prior_strength),
-            tolerance=TOLERANCE,
+            tolerance=class_mix.TOLERANCE,
             grid=level_grid(),
             log_bounds=LOG_BOUNDS,
         )
@@ -76,7 +67,8 @@ class Adaptive(Layer):
         posterior = torch.softmax(logits / self.posterior_temperature_ + self.posterior_bias_, dim=1)
         mix = self._mix(posterior / self.prior_)
         if not torch.compiler.is_compiling():
-            warn_if_few(effective_rows(mix.detach().cpu().numpy()[None], self.class_rows_.cpu().numpy()))
+            found = mix.detach().cpu().numpy()[None]
+            class_mix.warn_if_few(class_mix.effective_rows(found, self.class_rows_.cpu().numpy()))
         weights = (mix / self.class_weights_)[None]
         level: Tensor = best_levels(
             weights @ self.curves_, weights @ self.curve_derivatives_, self.grid, torch
@@ -102,7 +94,7 @@ class Adaptive(Layer):
             sums = ((1 / (ratios @ mix)) @ ratios) * mix
             return (sums + strength * centre) / (ratios.shape[0] + strength)
 
-        return fixed_point(step, centre, MAX_ITER, self.tolerance)
+        return fixed_point(step, centre, class_mix.MAX_ITER, self.tolerance)
 
 
 # BiasCorrection and TaskMix ----------------------------------------------------------------------
@@ -126,19 +118,19 @@ class MixedTasks(BiasCorrected):
     """TaskMix: bias correction with the task mix of the batch as the prior."""
 
     def __init__(self, calibrator: TaskMix) -> None:
-        prior = task_shares(calibrator)
+        prior = task_mix.task_shares(calibrator)
         super().__init__(
             calibrator,
             members=np.eye(len(prior))[calibrator.class_tasks_.astype(np.int64)],
             prior=prior,
-            strengths=STRENGTHS,
-            log_strengths=math.log(len(STRENGTHS)),
-            multipliers=MULTIPLIERS,
-            log_multipliers=math.log(len(MULTIPLIERS)),
-            most=buffer_rows(calibrator),
+            strengths=task_mix.STRENGTHS,
+            log_strengths=math.log(len(task_mix.STRENGTHS)),
+            multipliers=task_mix.MULTIPLIERS,
+            log_multipliers=math.log(len(task_mix.MULTIPLIERS)),
+            most=task_mix.buffer_rows(calibrator),
             log_odds=math.log(calibrator.odds),
-            floor=FLOOR,
-            tolerance=TOLERANCE_LEFT_OUT,
+            floor=task_mix.FLOOR,
+            tolerance=class_mix.TOLERANCE_LEFT_OUT,
         )
         self.adapts = calibrator.odds < math.inf
 
@@ -152,7 +144,7 @@ class MixedTasks(BiasCorrected):
         evidence = self._log_evidence(ratios) - self.log_strengths
         weights = torch.softmax(torch.cat([self.log_odds.reshape(1), evidence]), dim=0)
         tilts = weights[0].expand_as(ratios)
-        for k, strength in enumerate(STRENGTHS, start=1):
+        for k, strength in enumerate(task_mix.STRENGTHS, start=1):
             mixes = self._mixes(ratios, strength)
             tilts = tilts + weights[k] * mixes / (self.prior * (ratios * mixes).sum(dim=1, keepdim=True))
         adapted = posterior * (tilts @ self.members.T)
@@ -168,15 +160,13 @@ class MixedTasks(BiasCorrected):
             shares = shares / shares.sum(dim=1, keepdim=True)
             return (shares.sum(dim=0) - shares + pull * self.prior) / (n_rows - 1 + pull)
 
-        return fixed_point(step, self.prior.expand_as(ratios).clone(), MAX_ITER_LEFT_OUT, self.tolerance)
+        start = self.prior.expand_as(ratios).clone()
+        return fixed_point(step, start, class_mix.MAX_ITER_LEFT_OUT, self.tolerance)
 
     def _log_evidence(self, ratios: Tensor) -> Tensor:
         """`equable.calibrators.task_mix.log_evidence` of one batch, (S,)."""
         place = torch.ones_like(ratios[:, 0]).cumsum(0).long()
-        # the two fixed orders: positions sorted by the fifth power of their hash
-        hashes = place * self.multipliers[:, None] % PRIME
-        square = hashes**2 % PRIME
-        orders = (square**2 % PRIME * hashes % PRIME).argsort(dim=1)
+        orders = task_mix.fixed_orders(place, self.multipliers, torch)
         rows = ratios[self._sorted(ratios)][orders]  # (2, n, T)
         limit = place[-1].clamp(max=self.most.ceil().long())
         counts = (self.strengths[:, None] * self.prior).expand(2, -1, -1).clone()

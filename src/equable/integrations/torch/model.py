@@ -9,18 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from equable.arrays import SUSPICIOUS_ROWS, refuse_probabilities
-from equable.calibrators import (
-    ARC,
-    DATS,
-    BiasCorrection,
-    Calibrator,
-    EnsembleTemperatureScaling,
-    ParametrizedTemperatureScaling,
-    Stream,
-    TaskMix,
-    TemperatureScaling,
-    Uncalibrated,
-)
+from equable.calibrators import CALIBRATORS, Calibrator, Stream
 from equable.calibrators.base import require_fitted
 from equable.errors import InputError, UnsupportedError
 from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
@@ -30,14 +19,14 @@ from equable.outputs import Outputs
 
 #: class of a calibrator → its layer
 LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
-    Uncalibrated: lambda calibrator: OneTemperature(calibrator, temperature_=1.0),
-    TemperatureScaling: OneTemperature,
-    EnsembleTemperatureScaling: Ensemble,
-    ParametrizedTemperatureScaling: Parametrized,
-    DATS: DistanceAware,
-    ARC: Adaptive,
-    BiasCorrection: BiasCorrected,
-    TaskMix: MixedTasks,
+    CALIBRATORS["uncalibrated"]: lambda calibrator: OneTemperature(calibrator, temperature_=1.0),
+    CALIBRATORS["ts"]: OneTemperature,
+    CALIBRATORS["ets"]: Ensemble,
+    CALIBRATORS["pts"]: Parametrized,
+    CALIBRATORS["dats"]: DistanceAware,
+    CALIBRATORS["arc"]: Adaptive,
+    CALIBRATORS["bias"]: BiasCorrected,
+    CALIBRATORS["taskmix"]: MixedTasks,
 }
 
 

@@ -1,4 +1,4 @@
-"""Continual learners: what a training step sees and minimises.
+"""Continual learners: the rows and the loss of a training step.
 
 A learner is a module ``equable.training.learners.<name>`` with a class ``Learner`` and a row of `LEARNERS`.
 ``Learner(network, inputs, memory, settings)`` is made at the start of each task, with the network as the
