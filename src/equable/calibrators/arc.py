@@ -4,7 +4,7 @@ A batch's mix of classes differs from the calibration buffer's. ARC estimates th
 takes the temperature that would be best on the calibration buffer, had it that mix.
 
 Fit, on the calibration buffer:
-1. calibrated class_mix.posteriors p(c|x), by bias-corrected temperature scaling, and the class prior π;
+1. calibrated posteriors p(c|x), by bias-corrected temperature scaling, and the class prior π;
 2. the loss of each class as a function of log T, on a grid.
 
 For each batch: EM for its mix q, over tasks first where they are given at fit, then over classes; then the
@@ -69,11 +69,11 @@ class ARC(Calibrator):
     ----------
     prior_ : (K,) class mix of the calibration buffer.
     task_mixes_ : (T, K) class mix of each task times its share of the buffer; one row without tasks.
-    posterior_temperature_, posterior_bias_ : parameters of the bias-corrected class_mix.posteriors.
+    posterior_temperature_, posterior_bias_ : parameters of the bias-corrected posteriors.
     class_rows_ : (K,) effective calibration rows of each class.
     class_weights_ : (K,) summed weight of each class.
     curves_, curve_derivatives_ : (K, G) loss curves, see `equable.calibrators.arc_loss_curves`.
-    converged_ : whether the fit of the class_mix.posteriors converged.
+    converged_ : whether the fit of the posteriors converged.
 
     Examples
     --------
