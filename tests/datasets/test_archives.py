@@ -95,6 +95,16 @@ def test_a_long_name_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.
         read_tar(tmp_path / "a.tar.gz", lambda _: True)
 
 
+@pytest.mark.parametrize("size", [2**40, 2**63, 2**70])
+def test_a_member_larger_than_any_file(tmp_path: Path, size: int) -> None:
+    member = tarfile.TarInfo("data/a")
+    member.size = size
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024)))
+    with pytest.raises(DataError, match="truncated or damaged"):
+        read_tar(path, lambda _: True)
+
+
 def test_too_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
     with pytest.raises(DataError, match=r"or 3 members; .* in 4 members"):

@@ -25,7 +25,7 @@ FREE_BYTES = 64 * 2**20
 MAX_MEMBERS = 1_000_000
 DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, gzip.BadGzipFile, struct.error, EOFError, RuntimeError,
-    ValueError,
+    ValueError, OverflowError,
 )  # fmt: skip
 
 
