@@ -9,8 +9,8 @@ import numpy as np
 
 from equable.arrays import IntArray
 from equable.benchmark.methods import METHODS
-from equable.benchmark.score_record import ACCEPTED_ERROR
-from equable.benchmark.task_outputs import Step, tasks_of
+from equable.benchmark.score_record import ACCEPTED_ERROR, rows_by_task
+from equable.benchmark.task_outputs import Step
 from equable.decisions import CrossFit, PredictionSets, Referral, cross_fit
 from equable.metrics import accepted_share
 from equable.outputs import Outputs
@@ -26,8 +26,7 @@ def decision_records(
     step: Step, seed: int, arrivals: Mapping[tuple[str, int], IntArray]
 ) -> list[dict[str, Any]]:
     """One record for each method of `DECIDED` and arrival; none where every class has a single row."""
-    tasks = tasks_of(step.test)
-    views = [*(np.flatnonzero(tasks == task) for task in np.unique(tasks)), np.arange(len(tasks))]
+    views = [*rows_by_task(step.tasks), np.arange(len(step.test))]
     records = []
     for name, guarantees in DECIDED.items():
         rows = METHODS[name].rows_of(step)
