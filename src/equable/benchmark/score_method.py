@@ -53,10 +53,11 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     if calibrator.keeps_prediction:
         _require_same_accuracy(name, fields["comparison"]["tasks"])
     by_task = _temperatures(calibrator, test)
+    tcil = step.facts["tcil"] if method.rows == "perturbed" else {}
     facts = {
         **learnt_numbers(calibrator),
         **_batch_estimates(calibrator, test),
-        **_tcil_facts(method, step),
+        **{name: tcil[name] for name in ("epsilon", "target_temperature") if name in tcil},
         "at_bound": _at_bound(calibrator, by_task),
         "rows": len(method.rows_of(step)),
         **({"code": method.fingerprint} if method.fingerprint else {}),
@@ -140,13 +141,6 @@ def _batch_estimates(calibrator: Calibrator, test: StepTestRows) -> dict[str, An
             own = {"own_classes": float(batch.mix[classes].sum()), "temperature": batch.temperature}
         found.append({"task": task, "effective_rows": batch.effective_rows, **own})
     return {"batches": found}
-
-
-def _tcil_facts(method: Method, step: Step) -> dict[str, Any]:
-    if method.rows != "perturbed":
-        return {}
-    names = ("epsilon", "target_temperature")
-    return {name: step.facts["tcil"][name] for name in names if name in step.facts["tcil"]}
 
 
 def forward_seconds(method: Method, calibrator: Calibrator, facts: Mapping[str, Any]) -> float:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from equable.arrays import FloatArray
 from equable.decisions.monitor import ALARM, MOST_ROWS, MonitorStatus
 from equable.errors import FileFormatError
-from equable.reports.figures import Plot, draw
+from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, LOOKS, MUTED, VERMILION, new_figure
 from equable.reports.page import render_page
 from equable.reports.page_sections import Page, PageSection
@@ -107,10 +107,10 @@ BIASED = (
 
 def monitor_page(log: MonitorLog) -> str:
     """One self-contained HTML page, light and dark."""
-    sections = []
-    for plot in monitor_plots(log):
-        notes = [BIASED] if plot.name == "alarm" else ()
-        sections.append(PageSection(plot.name, TITLES[plot.name], notes, figures=[draw(plot)]))
+    sections = [
+        PageSection(plot.name, TITLES[plot.name], [BIASED] if plot.name == "alarm" else (), figures=[plot])
+        for plot in monitor_plots(log)
+    ]
     counts = (
         f"Updates: {len(log.lines):,}. Damaged lines, left out: {log.damaged:,}. "
         f"Lines replaced after a restart: {log.replaced:,}."

@@ -72,8 +72,7 @@ def draw_arrivals(run: Results) -> Figure:
         axes[0].set_ylim(top=min(axes[0].get_ylim()[1], MOST_ABOVE * max(reached)))
     axes[-1].set_xlabel("Rows in a batch")
     figure.supylabel("Average ECE (%)", fontsize=9.5)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=3, handlelength=2.6)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, handlelength=2.6)
     return figure
 
 

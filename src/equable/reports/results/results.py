@@ -255,19 +255,15 @@ class Results:
         batches = [batch for score in self.at(method) for batch in score.facts.get("batches", [])]
         return spread([float(batch[name]) for batch in batches if int(batch["task"]) == task])
 
-    def seconds_of(self, seed: int, task: int, method: str) -> Mapping[str, float] | None:
-        """Runtime of one step in parts; None where the step was not scored."""
-        score = self.scores.get((seed, task, method))
-        return self.seconds.get((seed, task, method), None if score is None else score.seconds)
-
     def summed_seconds(self, method: str, part: str) -> Spread | None:
         """Seconds of a part, or "total", summed over tasks as in the paper's table."""
+        known = {key: score.seconds for key, score in self.scores.items()} | dict(self.seconds)
         totals = []
         for seed in self.seeds:
-            steps = [self.seconds_of(seed, t, method) for t in range(self.n_tasks)]
-            found = [step for step in steps if step is not None]
-            if len(found) == len(steps):
-                totals.append(sum(sum(s.values()) if part == "total" else s.get(part, 0.0) for s in found))
+            keys = [(seed, task, method) for task in range(self.n_tasks)]
+            if known.keys() >= set(keys):
+                steps = [known[key] for key in keys]
+                totals.append(sum(sum(s.values()) if part == "total" else s.get(part, 0.0) for s in steps))
         return spread(totals)
 
     @property
