@@ -14,7 +14,7 @@ validation set; ``inclusion_rc`` is RC on the same rows.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -34,12 +34,11 @@ from equable.scenarios.memories import draw_share
 
 Record = dict[str, Any]
 
-COVERAGES = (0.4, 0.5, 0.6, 0.7, 0.8)
 INCLUSIONS = (20, 30, 40, 50)
 DRAWS = 5
 #: Setting of DATS → its values.
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "coverage": COVERAGES,
+    "coverage": (0.4, 0.5, 0.6, 0.7, 0.8),
     "weights": ("per_class", "shared"),
     "aggregate": ("mean", "literal"),
     "distance": ("class", "sample"),
@@ -48,11 +47,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 MEASURES = ("average_ece", "nll", "delta_last_ece", "max_delta_ece")
 
 
-def ablate_run(
-    folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
-) -> dict[str, list[Record]]:
+def ablate_run(folder: RunFolder, *, jobs: int = 1, progress: bool | None = None) -> dict[str, list[Record]]:
     """All ablations of the seeds with the most finished tasks, written to ``ablations/``; by name."""
-    steps = furthest_steps(folder, seeds)
+    steps = furthest_steps(folder)
     made = run_steps(partial(ablate_step, folder), steps, "ablations", jobs=jobs, progress=progress)
     by_name: dict[str, list[Record]] = {}
     for record in sorted(chain.from_iterable(made), key=lambda record: int(record["seed"])):

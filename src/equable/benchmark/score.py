@@ -67,7 +67,7 @@ def score_run(
         check_methods(config.methods, origins)
     config = config.with_methods(with_current_digests(config.methods))
     try:
-        count = score_seeds(folder, config, require_seeds(folder, None), jobs=jobs, progress=progress)
+        count = score_seeds(folder, config, require_seeds(folder), jobs=jobs, progress=progress)
     finally:
         dropped = tuple(name for name in given if not _has_score(folder, config, name))
         kept = {name: own for name, own in config.methods.items() if name not in dropped}

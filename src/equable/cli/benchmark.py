@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_json, print_rows
+from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_either, print_json, print_rows
 
 if TYPE_CHECKING:
     from equable.benchmark.run import RunResult
@@ -32,11 +32,12 @@ def demo(out: Out = Path("equable-demo"), json: Json = False) -> None:
     from equable.benchmark.config import load_config
     from equable.benchmark.environment import cpu_count
     from equable.benchmark.run import run as run_all
+    from equable.benchmark.workers import Workers
 
-    config = load_config("digits")
-    jobs = min(len(config.seeds), cpu_count())
+    workers = Workers(cpu_count())
     progress = False if json else None
-    _print_run(run_all(config, out, jobs=jobs, progress=progress, report=_write_report), json)
+    result = run_all(load_config("digits"), out, workers=workers, progress=progress, report=_write_report)
+    _print_run(result, json)
     if not json:
         typer.echo(f"Tables and figures: {out}")
 
@@ -194,12 +195,11 @@ def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     from equable.benchmark.run_folder import open_run
 
     records = ablate_run(open_run(run), jobs=jobs, progress=False if json else None)
-    if json:
-        print_json({"folder": run, "ablations": records})
-        return
-    for name, rows in records.items():
-        typer.echo(f"{name}: {len(rows)} records in {run / 'ablations' / name}.json")
-    typer.echo(f"Tables and figures: equable report {run}")
+    lines = [
+        f"{name}: {len(rows)} records in {run / 'ablations' / name}.json" for name, rows in records.items()
+    ]
+    text = "\n".join([*lines, f"Tables and figures: equable report {run}"])
+    print_either(json, {"folder": run, "ablations": records}, text)
 
 
 @app.command(epilog="Example: equable arrivals runs/cifar10")
@@ -209,11 +209,8 @@ def arrivals(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     from equable.benchmark.run_folder import open_run
 
     records = measure_arrivals(open_run(run), jobs=jobs, progress=False if json else None)
-    if json:
-        print_json({"folder": run, "arrivals": records})
-    else:
-        typer.echo(f"{len(records)} records in {run / 'arrivals'}")
-        typer.echo(f"Table and figure: equable report {run}")
+    text = f"{len(records)} records in {run / 'arrivals'}\nTable and figure: equable report {run}"
+    print_either(json, {"folder": run, "arrivals": records}, text)
 
 
 @app.command(epilog="Examples: equable report runs/cifar10 · equable report runs/a runs/b --out comparison")
@@ -236,10 +233,7 @@ def report(
     if out is not None:
         require_own_folder(out, runs)
     page = _write_report(folders, out)
-    if json:
-        print_json({"report": page})
-    else:
-        typer.echo(f"Open the page: {page}")
+    print_either(json, {"report": page}, f"Open the page: {page}")
 
 
 def _write_report(folders: Sequence[Path], out: Path | None = None) -> Path:

@@ -83,11 +83,8 @@ def _in_range(status: MonitorStatus) -> bool:
     if not 0 <= status.labelled <= status.rows <= MOST_ROWS or status.mix == ():
         return False
     shares = (status.expected_accuracy, status.promised_accuracy, status.accuracy, status.ece)
-    if not all(
-        value is None or -ROUNDING <= value <= 1 + ROUNDING for value in (*shares, *(status.mix or ()))
-    ):
-        return False
-    return 0 <= status.e_value < math.inf
+    given = [value for value in (*shares, *(status.mix or ())) if value is not None]
+    return 0 <= status.e_value < math.inf and all(-ROUNDING <= value <= 1 + ROUNDING for value in given)
 
 
 ACCURACY = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from equable.benchmark.batching import STREAM_ROWS, WHOLE
-from equable.reports.figures.plot import Plot
-from equable.reports.figures.style import PAPER, Look, draw_spreads, looks_of, new_figure
+from equable.reports.figures.style import PAPER, Look, Plot, draw_spreads, looks_of, new_figure
 from equable.reports.results import Arrival, Results, number
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.benchmark.score_record import ACCEPTED_ERROR, Score
-from equable.reports.figures.plot import Plot
-from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, looks_of, new_figure
+from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, Plot, looks_of, new_figure
 from equable.reports.results import Results, mean_of, percent
 from equable.reports.sentences import TOLERATED, accepted_sentence, featured
 

@@ -7,8 +7,10 @@ background included. Text stays text: it can be searched, read aloud and takes t
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -197,6 +199,25 @@ def _dark_css() -> str:
 
 
 DARK_CSS = _dark_css()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure, drawn when its SVG is first needed; `name` is the name of its file."""
+
+    name: str
+    caption: str
+    alt: str
+    draw: Callable[[], Figure]
+
+    @cached_property
+    def svg(self) -> str:
+        """The text of its SVG file; the same results give the same text."""
+        with drawing():
+            figure = self.draw()
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # saving at another resolution would lay it out again
+            return to_svg(figure, self.name, self.alt)
 
 
 def task_axis(axes: Axes, run: Results) -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import FloatArray
-from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import (
     BLUE,
     INK,
     PAPER,
     VERMILION,
     Look,
+    Plot,
     bar_rows,
     look,
     looks_of,

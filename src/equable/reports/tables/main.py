@@ -8,7 +8,7 @@ from dataclasses import replace
 from equable.benchmark import main_metrics
 from equable.reports import paper
 from equable.reports.results import Results, spread
-from equable.reports.results.verdicts import average_verdict, harmed_tasks
+from equable.reports.sentences import average_verdict, harmed_tasks
 from equable.reports.tables.table import (
     NOTHING,
     Cell,
