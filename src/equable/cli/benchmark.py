@@ -282,4 +282,4 @@ def _summary(run: Path) -> dict[str, Any]:
         | {"seeds_at_bound": results.seeds_at_bound(method)}
         for method in results.methods
     }
-    return {"seeds": results.seeds, "tasks": results.last_task + 1, "methods": table}
+    return {"seeds": results.seeds, "tasks": results.n_tasks, "methods": table}

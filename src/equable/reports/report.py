@@ -42,8 +42,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     names = short_names([Path(folder).resolve() for folder in folders])
     runs = [replace(load_results(Path(f)), name=name) for f, name in zip(folders, names, strict=True)]
     for folder in folders:
-        if (Path(folder) / "config.toml").is_file():
-            require_unedited(Path(folder))
+        require_unedited(Path(folder))
     files = _files(runs)
     for path, data in files.items():
         write_bytes(target / path, data)

@@ -220,11 +220,13 @@ class Plot:
             return to_svg(figure, self.name, self.alt)
 
 
-def task_axis(axes: Axes, run: Results) -> None:
-    """Tasks along x."""
+def task_axis(axes: Axes, run: Results) -> range:
+    """Tasks along x; returns their places."""
+    places = range(1, run.n_tasks + 1)
     names = [run.task_name(task).removeprefix("Task ") for task in range(run.n_tasks)]
-    axes.set_xticks(range(1, run.n_tasks + 1), names)
+    axes.set_xticks(places, names)
     axes.set_xlabel("Task")
+    return places
 
 
 def temperature_axis(axes: Axes, values: Sequence[float]) -> None:

@@ -38,13 +38,11 @@ def load_results(folder: Path) -> Results:
     outputs = {score.outputs for (_, task, _), score in scores.items() if task == last}
     arrivals = list(_arrivals(folder / "arrivals", outputs))
     settings = folder / "config.toml"
-    text = settings.read_text(encoding="utf-8", errors="replace") if settings.exists() else ""
-    config = parse_toml(text, str(settings))
-    environment = folder / "environment.json"
+    config = parse_toml(settings.read_text(encoding="utf-8", errors="replace"), str(settings))
     return Results(
         name=folder.resolve().name,
         config=config,
-        environment=read_json(environment) if environment.exists() else {},
+        environment=read_json(folder / "environment.json"),
         scores=scores,
         noise=noise,
         ablations=_ablations(folder / "ablations", outputs),
