@@ -110,7 +110,7 @@ def _stored(
 ) -> tuple[dict[str, list[Record]], list[Record] | None]:
     """Records by method and decisions of a valid file of these outputs and settings.
 
-    Outdated user methods are left out; files of earlier versions have no decisions.
+    Outdated user methods are left out.
     """
     value = stored_record(path)
     records = value.pop("records", [])

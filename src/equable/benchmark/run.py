@@ -39,7 +39,7 @@ class Failure:
 class RunResult:
     """The result of a run or a grid; `folder` holds all of it, `runs` are its run folders."""
 
-    folder: RunFolder
+    folder: Path
     scores: ScoreCount
     report: Path | None
     runs: tuple[RunFolder, ...] = ()
@@ -122,7 +122,7 @@ def _run_all(
         page = _write_reports(out, list(filter(has_scores, checked)), report)
     counts = [ScoreCount(one.made, one.kept, tuple(one.failed)) for one in states.values()]
     return RunResult(
-        RunFolder(out),
+        out,
         scores=sum(counts, ScoreCount(0, 0)),
         report=page,
         runs=tuple(folders),

@@ -56,7 +56,7 @@ class SeedState:
 
 @dataclass(frozen=True)
 class SeedJob:
-    """What the process of a seed is told."""
+    """The input of the process of a seed."""
 
     folder: str  # the run folder, by the path that every machine knows
     seed: int

@@ -107,23 +107,21 @@ def run(
         grid = load_grid(Path(what), data_dir=data_dir, settings=set_ or (), seeds=seeds)
         workers = Workers(jobs or default_jobs(grid.runs.values()), dask, tries)
         result = run_grid(grid, target, workers=workers, progress=progress, report=_write_report)
-        _print_run(result, json)
-        return
-    config = load_config(
-        what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds, methods=method or ()
-    )
-    workers = Workers(jobs or default_jobs([config]), dask, tries)
-    _print_run(run_all(config, target, workers=workers, progress=progress, report=_write_report), json)
+    else:
+        config = load_config(
+            what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds, methods=method or ()
+        )
+        workers = Workers(jobs or default_jobs([config]), dask, tries)
+        result = run_all(config, target, workers=workers, progress=progress, report=_write_report)
+    _print_run(result, json)
 
 
 def _print_run(result: RunResult, json: bool) -> None:
     """Print the tables, the page and the failures with their logs; exit code 1 if anything failed."""
-    path = result.folder.path
     if json:
-        facts = {"scores": vars(result.scores), "failed": [vars(f) for f in result.failed]}
-        print_json(
-            {"folder": path, "report": result.report, "deaths": result.deaths, **facts, **_summaries(result)}
-        )
+        facts = {"folder": result.folder, "report": result.report, "deaths": result.deaths}
+        failed = [vars(failure) for failure in result.failed]
+        print_json({**facts, "scores": vars(result.scores), "failed": failed, **_summaries(result)})
     elif result.report is not None:
         for folder in result.scored:
             _print_table(folder)
@@ -266,8 +264,8 @@ def _summaries(result: RunResult) -> dict[str, Any]:
     """The summary of a run, or of each run of a grid that has scores, for ``--json``."""
     if result.report is None:
         return {}
-    if [run.path for run in result.runs] == [result.folder.path]:
-        return _summary(result.folder.path)
+    if [run.path for run in result.runs] == [result.folder]:
+        return _summary(result.folder)
     return {"runs": {path.name: _summary(path) for path in result.scored}}
 
 

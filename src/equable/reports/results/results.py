@@ -104,8 +104,8 @@ class Results:
     @property
     def ranked(self) -> tuple[str, ...]:
         """The methods that are compared: no variants, no bounds, none that lacks a seed."""
-        own_right = [m for m in self.methods if not (self.method(m).variant or self.method(m).bound)]
-        return tuple(m for m in own_right if m == "uncalibrated" or self.is_whole(m))
+        compared = [m for m in self.methods if not (self.method(m).variant or self.method(m).bound)]
+        return tuple(m for m in compared if m == "uncalibrated" or self.is_whole(m))
 
     def is_whole(self, method: str) -> bool:
         """Whether the method has a score for every seed that has finished the last task."""

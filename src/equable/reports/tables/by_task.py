@@ -63,10 +63,10 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
         return replace(marked, rows=(*marked.rows, *rest))
 
     name, title = ("tasks", "Every task and method") if results.has_tasks else ("main", "All rows")
-    notes: tuple[str, ...] = (NARROW_NOTE,) if narrow else (seeds_note(results), TASKS_NOTE)
-    notes += (bound_note(results, methods),) if any(map(results.seeds_at_bound, methods)) else ()
+    notes = [NARROW_NOTE] if narrow else [seeds_note(results), TASKS_NOTE]
     sections = tuple(section(view) for view in results.views)
-    return Table(name, results.title, title, "Method", columns, sections, notes)
+    all_notes = tuple(filter(None, [*notes, bound_note(results, methods)]))
+    return Table(name, results.title, title, "Method", columns, sections, all_notes)
 
 
 def _task_cell(results: Results, method: str, view: int, column: Column, narrow: bool) -> Cell:
