@@ -89,7 +89,7 @@ def evaluate_file(
         grouping = group_rows(outputs, how)
     scoring = _Scoring(outputs, grouping, sha256_of(path), n_bins, n_bootstrap)
     scores = {UNCALIBRATED: scoring.score(UNCALIBRATED, scoring.plain, scoring.before, {})}
-    decisions = []
+    decisions: list[dict[str, Any]] = []
     stored = [load_with_extras(file) for file in calibrators]
     labels = labels_of(calibrators, [calibrator for calibrator, _ in stored])
     for file, (calibrator, extras), label in zip(calibrators, stored, labels, strict=True):
