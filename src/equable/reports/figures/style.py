@@ -182,23 +182,17 @@ def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> str:
     return text.decode()
 
 
-def _dark_css() -> str:
-    """Exchange the colours of a `style` attribute, which only `!important` can overrule.
-
-    Selectors have one part: within ``<use>`` elements have no ancestors. Hatched areas have attributes.
-    """
-    rules = [
-        f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
-        for light, dark in DARK.items()
-        for name in ("fill", "stroke")
-    ]
-    return (
-        "svg *{stroke-linejoin:round;stroke-linecap:butt}"
-        "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}" + "".join(rules) + "}"
-    )
-
-
-DARK_CSS = _dark_css()
+#: Exchange the colours of a `style` attribute, which only `!important` can overrule. Selectors have one
+#: part: within ``<use>`` elements have no ancestors. Hatched areas have attributes.
+COLOR_RULES = "".join(
+    f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
+    for light, dark in DARK.items()
+    for name in ("fill", "stroke")
+)
+DARK_CSS = (
+    "svg *{stroke-linejoin:round;stroke-linecap:butt}"
+    "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}" + COLOR_RULES + "}"
+)
 
 
 @dataclass(frozen=True)

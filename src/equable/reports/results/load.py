@@ -17,8 +17,6 @@ from equable.errors import FileFormatError
 from equable.files import read_json, read_sealed
 from equable.reports.results.results import Record, Results
 
-Scores = Mapping[tuple[int, int, str], Score]
-
 
 def load_results(folder: Path) -> Results:
     """Read the scores of a run folder; ablations, noise floors and provenance where they exist."""
@@ -62,7 +60,7 @@ def _own_methods(config: Mapping[str, Any]) -> dict[str, Method]:
     }
 
 
-def _require_one_setting(folder: Path, scores: Scores) -> None:
+def _require_one_setting(folder: Path, scores: Mapping[tuple[int, int, str], Score]) -> None:
     """Refuse scores of different settings, which no table may compare."""
     first, *others = scores.items()
     for key, score in others:
