@@ -38,7 +38,7 @@ def finished_run(tiny_config: Config, made_once: Any) -> Path:
     pytest.importorskip("torch")
     from equable.benchmark.run import run
 
-    return made_once("tiny", lambda folder: run(tiny_config, folder))
+    return made_once("tiny", lambda folder: run(tiny_config, folder, progress=False))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 import pytest
 
@@ -129,14 +128,12 @@ def test_finished_files_are_counted(tiny_run):
     assert count_files(jobs) == count_files(jobs[:1]) == 3 * (len(METHODS) + 2)
 
 
-def test_the_bar_follows_the_files(tiny_run, capsys, monkeypatch):
+def test_the_bar_follows_the_files(tiny_run, capsys):
     from equable.benchmark.run import _file_bar
 
     jobs = [SeedJob(str(tiny_run.path), 0, "", "{}")]
     whole = count_files(jobs)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "dumb")  # text without control codes
-    with _file_bar(jobs, whole) as tick:
+    with _file_bar(jobs, whole, True) as tick:
         tiny_run.score(0, 0, "rc").unlink()
         tick(0, 1)
     assert f"1/1 seeds, 1 failed {whole - 1}/{whole}" in " ".join(

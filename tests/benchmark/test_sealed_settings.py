@@ -81,7 +81,7 @@ def test_one_table_never_mixes_two_settings(tiny_run):
     with pytest.raises(ConfigError, match=re.escape(told("score.n_bins"))):
         score_run(tiny_run)
     edit(tiny_run, *reversed(EDITS["score.n_bins"]))
-    assert score_run(tiny_run).made == 1
+    assert score_run(tiny_run, progress=False).made == 1
     assert Score.load(tiny_run.score(0, 2, "dats")).made_with == {"n_bins": 10, "n_bootstrap": 20}
 
 
@@ -161,7 +161,7 @@ def test_a_score_made_with_other_settings_is_refused_in_a_table_and_made_again(t
     result = call("report", tiny_run.path)
     assert "scores must be made with the same settings" in result.stderr
     assert "seed-0_task-2_dats.json differ in n_bins: 10 → 15" in result.stderr
-    assert score_run(open_run(tiny_run.path)).made == 1
+    assert score_run(open_run(tiny_run.path), progress=False).made == 1
     assert Score.load(path).made_with["n_bins"] == 10
 
 

@@ -105,23 +105,23 @@ def test_the_tables_of_the_page_are_settings(tmp_path):
 
 
 def test_it_is_scored_in_processes_and_ranked(tiny_run, file):
-    counts = score_run(tiny_run, [f"mine={file}:Half"], jobs=2)
+    counts = score_run(tiny_run, [f"mine={file}:Half"], jobs=2, progress=False)
     assert (counts.made, counts.kept, counts.failed) == (3, 3 * (len(METHODS) + 1), ())
     results = load_results(tiny_run.path)
     assert results.own == ("mine",)
     assert results.ranked[-1] == "mine"
     assert results.at("mine")[0].temperatures == [2.0, 2.0, 2.0]
-    assert score_run(tiny_run).made == 0
+    assert score_run(tiny_run, progress=False).made == 0
 
 
 def test_a_changed_file_is_scored_again_alone(tiny_run, file):
-    score_run(tiny_run, [f"mine={file}:Half"])
+    score_run(tiny_run, [f"mine={file}:Half"], progress=False)
     first = tiny_run.config().methods["mine"].sha256
     write(file, fit="self.divisor = 3.0")  # at once, and of another length: both must be seen
-    assert score_run(tiny_run).made == 3
+    assert score_run(tiny_run, progress=False).made == 3
     assert load_results(tiny_run.path).at("mine")[0].temperatures == [3.0, 3.0, 3.0]
     write(file, fit="self.divisor = 4.0")  # the same length, within the same second
-    assert score_run(tiny_run).made == 3
+    assert score_run(tiny_run, progress=False).made == 3
     assert load_results(tiny_run.path).at("mine")[0].temperatures == [4.0, 4.0, 4.0]
     assert tiny_run.config().methods["mine"].sha256 != first
 
@@ -130,13 +130,13 @@ def test_other_settings_are_another_method_and_another_label_is_not(tiny_run, fi
     config = tiny_run.config()
     for table, made in (({}, 3), ({"label": "Other"}, 0), ({"settings": {"divisor": 3.0}}, 3)):
         start_run(tiny_run.path, config.with_methods({"mine": settings_of(file, **table)}))
-        assert score_run(tiny_run).made == made
+        assert score_run(tiny_run, progress=False).made == made
 
 
 def test_a_file_that_is_gone(tiny_run, file):
-    score_run(tiny_run, [f"mine={file}:Half"])
+    score_run(tiny_run, [f"mine={file}:Half"], progress=False)
     file.unlink()
-    assert score_run(tiny_run).made == 0  # nothing to do, nothing to miss
+    assert score_run(tiny_run, progress=False).made == 0  # nothing to do, nothing to miss
     tiny_run.score(0, 1, "mine").unlink()
     tiny_run.score(0, 1, "rc").unlink()
     result = call("score", tiny_run.path)
@@ -160,7 +160,7 @@ def test_an_error_in_it_costs_no_other_score(tiny_run, file):
     assert "ZeroDivisionError: by nought (mine.py, line 12)" in result.stderr
     assert len(list(tiny_run.scores.glob("*_rc.json"))) == 3
     with pytest.warns(EquableWarning, match="method 'mine' failed as rows arrive in other ways: ZeroDiv"):
-        records = measure_arrivals(tiny_run)
+        records = measure_arrivals(tiny_run, progress=False)
     assert {record["method"] for record in records} >= {"rc", "arc"}
     assert not [record for record in records if record["method"] == "mine"]
 
@@ -180,7 +180,7 @@ def test_nonsense_is_never_scored(tiny_run, file):
     kinds = [f"\nclass Odd{n}(Half):\n    {body}\n" for n, body in enumerate(NONSENSE)]
     file.write_text(file.read_text() + "".join(kinds))
     names = tuple(f"odd{n}" for n in range(len(NONSENSE)))
-    counts = score_run(tiny_run, [f"{name}={file}:{name.title()}" for name in names])
+    counts = score_run(tiny_run, [f"{name}={file}:{name.title()}" for name in names], progress=False)
     assert counts.dropped == names
     assert counts.made == 0
     for n, message in enumerate(NONSENSE.values()):

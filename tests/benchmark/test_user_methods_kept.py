@@ -90,10 +90,10 @@ def test_a_run_keeps_the_methods_it_was_given(tiny_run, tiny_config, file):
     """One that fails is tried again by the same command, as everything else that failed."""
     write(file, fit=BROKEN)
     given = tiny_config.with_methods(read_methods({"mine": {"calibrator": f"{file}:Half"}}, "here", None))
-    result = run(given, tiny_run.path)
+    result = run(given, tiny_run.path, progress=False)
     assert len(result.scores.failed) == 3
     write(file)
-    result = run(given, tiny_run.path)
+    result = run(given, tiny_run.path, progress=False)
     assert (result.scores.failed, result.scores.made) == ((), 3)
     assert list(tiny_run.config().methods) == ["mine"]
 
@@ -121,7 +121,7 @@ def test_it_is_removed_as_the_page_says(tiny_run, file):
         return "binned" in results.methods, "binned" in results.own, "binned" in results.arriving_methods
 
     assert call("score", tiny_run.path, "--jobs", "1", "--method", f"binned={file}:Half").exit_code == 0
-    measure_arrivals(tiny_run)
+    measure_arrivals(tiny_run, progress=False)
     assert shown() == (True, True, True)
     text = tiny_run.config_path.read_text()
     tiny_run.config_path.write_text(text[: text.index("[methods.binned]")])

@@ -134,17 +134,16 @@ def test_threads_and_bars(tmp_path, tiny_config, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with hold([tmp_path]) as lease:
 
-        def first(config, workers):
-            return seed_jobs({tmp_path: config}, lease, workers)[0]
+        def first(config, workers, progress=None):
+            return seed_jobs({tmp_path: config}, lease, workers, progress)[0]
 
         assert first(fixed, Workers(2)).threads == 5
         assert first(free, Workers(2)).threads == 4
         assert first(free, Workers(1)).threads is None  # torch's own choice
         assert first(free, Workers(1, dask="tcp://x:1")).threads == 1
         assert first(free, Workers(1)).progress
+        assert not first(free, Workers(1), False).progress
         assert not first(free, Workers(2)).progress
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
-        assert not first(free, Workers(1)).progress
 
 
 def test_seeds_with_threads_of_their_own_fill_the_cores(tiny_config, monkeypatch):

@@ -47,10 +47,10 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 MEASURES = ("average_ece", "nll", "delta_last_ece", "max_delta_ece")
 
 
-def ablate_run(folder: RunFolder, *, jobs: int = 1) -> dict[str, list[Record]]:
+def ablate_run(folder: RunFolder, *, jobs: int = 1, progress: bool | None = None) -> dict[str, list[Record]]:
     """All ablations of the seeds with the most finished tasks, written to ``ablations/``; by name."""
     steps = furthest_steps(folder)
-    made = run_steps(partial(ablate_step, folder), steps, "ablations", jobs=jobs)
+    made = run_steps(partial(ablate_step, folder), steps, "ablations", jobs=jobs, progress=progress)
     by_name: dict[str, list[Record]] = {}
     for record in sorted(chain.from_iterable(made), key=lambda record: int(record["seed"])):
         by_name.setdefault(record["ablation"], []).append(record)

@@ -71,10 +71,12 @@ EXPECTED_WARNINGS = (EvidenceWarning, ConvergenceWarning, ShiftWarning)
 DRIFT_OVERLAP = 0.5
 
 
-def measure_arrivals(folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1) -> list[Record]:
+def measure_arrivals(
+    folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
+) -> list[Record]:
     """Every arrival of the seeds with the most finished tasks, written to ``arrivals/`` and returned."""
     steps = furthest_steps(folder, seeds)
-    made = run_steps(partial(measure_step, folder), steps, "arrivals", jobs=jobs)
+    made = run_steps(partial(measure_step, folder), steps, "arrivals", jobs=jobs, progress=progress)
     return sorted(chain.from_iterable(made), key=lambda record: int(record["seed"]))
 
 

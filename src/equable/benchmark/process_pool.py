@@ -55,10 +55,12 @@ def run_local(
             raise
 
 
-def run_steps(work: Callable[[Unit], Result], steps: Sequence[Unit], what: str, *, jobs: int) -> list[Result]:
+def run_steps(
+    work: Callable[[Unit], Result], steps: Sequence[Unit], what: str, *, jobs: int, progress: bool | None
+) -> list[Result]:
     """The result of every step, as they finish, with a progress bar."""
     results: list[Result] = []
-    with open_bar(what, len(steps)) as update:
+    with open_bar(what, len(steps), progress) as update:
         for _, result in run_local(work, steps, jobs=jobs):
             results.append(result)
             if update is not None:

@@ -13,12 +13,12 @@ Update = Callable[..., None]
 
 
 @contextmanager
-def open_bar(what: str, total: int, completed: int = 0) -> Iterator[Update | None]:
-    """A bar for the length of a block; None where standard error is no terminal.
+def open_bar(what: str, total: int, show: bool | None = None, completed: int = 0) -> Iterator[Update | None]:
+    """A bar for the length of a block, or None; `show` None means on a terminal only.
 
     Steps that were `completed` before do not count for the speed.
     """
-    if not sys.stderr.isatty():
+    if show is False or (show is None and not sys.stderr.isatty()):
         yield None
         return
     from rich.console import Console

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,7 @@ def run(
     out: Path,
     *,
     workers: Workers = ONE_AT_A_TIME,
+    progress: bool | None = None,
     report: Report | None = None,
 ) -> RunResult:
     """Train and score the seeds of `config` in folder `out`, then call `report`.
@@ -65,7 +66,7 @@ def run(
     Results that `out` already holds are kept. A folder of other settings is refused, and so is one in which
     another run works.
     """
-    return _run_all(out, {out: _checked(config, workers)}, workers, report)
+    return _run_all(out, {out: _checked(config, workers)}, workers, progress, report)
 
 
 def run_grid(
@@ -73,6 +74,7 @@ def run_grid(
     out: Path,
     *,
     workers: Workers = ONE_AT_A_TIME,
+    progress: bool | None = None,
     report: Report | None = None,
 ) -> RunResult:
     """Run every run of a grid in a folder of its own below `out`, all seeds at once; then call `report`."""
@@ -84,7 +86,7 @@ def run_grid(
             raise type(error)(f"run {name}: {error}") from error
     if not (out / GRID_FILE).exists():
         require_empty(out, "a grid folder", but=grid.runs)
-    return _run_all(out, checked, workers, report, grid.text)
+    return _run_all(out, checked, workers, progress, report, grid.text)
 
 
 def has_scores(path: Path) -> bool:
@@ -104,6 +106,7 @@ def _run_all(
     out: Path,
     checked: Mapping[Path, tuple[Config, dict[str, str]]],
     workers: Workers,
+    progress: bool | None,
     report: Report | None,
     grid: str = "",
 ) -> RunResult:
@@ -113,8 +116,8 @@ def _run_all(
         folders = [start_run(path, config, data) for path, (config, data) in checked.items()]
         if grid:  # every run has accepted its settings
             write_text(out / GRID_FILE, grid)
-        jobs = seed_jobs(configs, lease, workers)
-        with _file_bar(jobs, sum(map(_count_expected, configs.values()))) as tick:
+        jobs = seed_jobs(configs, lease, workers, progress)
+        with _file_bar(jobs, sum(map(_count_expected, configs.values())), progress) as tick:
             states = dict(zip(jobs, run_seeds(jobs, lease, workers, tick), strict=True))
         page = _write_reports(out, list(filter(has_scores, checked)), report)
     counts = [ScoreCount(one.made, one.kept, tuple(one.failed)) for one in states.values()]
@@ -141,10 +144,12 @@ def _write_reports(out: Path, scored: Sequence[Path], report: Report | None) -> 
 
 
 @contextmanager
-def _file_bar(jobs: Sequence[SeedJob], total: int) -> Iterator[Callable[[int, int], None]]:
+def _file_bar(
+    jobs: Sequence[SeedJob], total: int, progress: bool | None
+) -> Iterator[Callable[[int, int], None]]:
     """A progress bar over the finished files of seeds; yields the `tick` of `run_seeds`."""
     own = any(job.progress for job in jobs)  # such seeds show bars of their own
-    with nullcontext() if own else open_bar("training and scoring", total, count_files(jobs)) as update:
+    with open_bar("training and scoring", total, False if own else progress, count_files(jobs)) as update:
 
         def tick(done: int, failed: int) -> None:
             if update is not None:  # else the files are not counted

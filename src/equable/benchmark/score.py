@@ -51,7 +51,9 @@ class ScoreCount:
         return ScoreCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
-def score_run(folder: RunFolder, methods: Sequence[str] = (), *, jobs: int = 1) -> ScoreCount:
+def score_run(
+    folder: RunFolder, methods: Sequence[str] = (), *, jobs: int = 1, progress: bool | None = None
+) -> ScoreCount:
     """Score all finished tasks of a run, in `jobs` processes.
 
     User `methods`, ``[NAME=]FILE.py:CLASS``, are added to the run if they have a score at the end, also
@@ -65,7 +67,7 @@ def score_run(folder: RunFolder, methods: Sequence[str] = (), *, jobs: int = 1) 
         check_methods(config.methods, origins)
     config = config.with_methods(with_current_digests(config.methods))
     try:
-        count = score_seeds(folder, config, require_seeds(folder), jobs=jobs)
+        count = score_seeds(folder, config, require_seeds(folder), jobs=jobs, progress=progress)
     finally:
         dropped = tuple(name for name in given if not _has_score(folder, config, name))
         kept = {name: own for name, own in config.methods.items() if name not in dropped}
@@ -74,7 +76,9 @@ def score_run(folder: RunFolder, methods: Sequence[str] = (), *, jobs: int = 1) 
     return replace(count, dropped=dropped)
 
 
-def score_seeds(folder: RunFolder, config: Config, seeds: Iterable[int], *, jobs: int = 1) -> ScoreCount:
+def score_seeds(
+    folder: RunFolder, config: Config, seeds: Iterable[int], *, jobs: int = 1, progress: bool | None = None
+) -> ScoreCount:
     """Score all finished tasks of these seeds with the methods of `config`.
 
     A user method that fails does not stop the others: the count holds its errors.
@@ -82,7 +86,7 @@ def score_seeds(folder: RunFolder, config: Config, seeds: Iterable[int], *, jobs
     steps = [(seed, task) for seed in seeds for task in folder.finished_tasks(seed)]
     # Later steps take longer; started first, they do not delay the end.
     steps.sort(key=lambda step: -step[1])
-    made = run_steps(partial(score_step, folder, config), steps, "scoring", jobs=jobs)
+    made = run_steps(partial(score_step, folder, config), steps, "scoring", jobs=jobs, progress=progress)
     return sum(made, ScoreCount(0, 0))
 
 

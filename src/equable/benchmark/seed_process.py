@@ -144,9 +144,10 @@ def run_seed(job: SeedJob) -> ScoreCount:
     config = Config.model_validate_json(job.settings)
     folder = RunFolder(Path(job.folder))
     remove_partial_files(folder, job.seed)
-    train_seed(folder, config, load_data(config), job.seed)
-    count = score_seeds(folder, folder.config(), [job.seed])
-    measure_arrivals(folder, [job.seed])
+    progress = None if job.progress else False
+    train_seed(folder, config, load_data(config), job.seed, progress=progress)
+    count = score_seeds(folder, folder.config(), [job.seed], progress=progress)
+    measure_arrivals(folder, [job.seed], progress=progress)
     return count
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from equable.datasets import Dataset
 
 
-def train_seed(folder: RunFolder, config: Config, dataset: Dataset, seed: int) -> None:
+def train_seed(
+    folder: RunFolder, config: Config, dataset: Dataset, seed: int, *, progress: bool | None = None
+) -> None:
     """Train every task of one seed into ``seed-<s>/``; finished tasks are kept."""
     scenario = scenario_of(config, dataset, seed)
     networks, training = _training()
@@ -24,7 +26,9 @@ def train_seed(folder: RunFolder, config: Config, dataset: Dataset, seed: int) -
     size = NETWORK_TABLE[config.network.name].size
     if size:
         network = partial(network, **{size: getattr(config.network, size)})
-    training.train_scenario(dataset, scenario, network, config.training, seed=seed, folder=folder.seed(seed))
+    training.train_scenario(
+        dataset, scenario, network, config.training, seed=seed, folder=folder.seed(seed), progress=progress
+    )
 
 
 def require_training(config: Config) -> None:

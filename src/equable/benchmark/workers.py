@@ -50,7 +50,9 @@ def default_jobs(configs: Collection[Config]) -> int:
     return max(1, cpu_count() // max(threads)) if len(threads) == len(configs) and all(threads) else 1
 
 
-def seed_jobs(configs: Mapping[Path, Config], lease: Lease, workers: Workers) -> list[SeedJob]:
+def seed_jobs(
+    configs: Mapping[Path, Config], lease: Lease, workers: Workers, progress: bool | None
+) -> list[SeedJob]:
     """A job for each seed of each run folder.
 
     The number of threads changes the last bits of a result. On a cluster a seed has the threads of its
@@ -67,7 +69,7 @@ def seed_jobs(configs: Mapping[Path, Config], lease: Lease, workers: Workers) ->
             settings=config.model_dump_json(),
             threads=config.training.threads or share,
             tries=workers.tries,
-            progress=alone and sys.stderr.isatty(),
+            progress=alone and progress is not False and sys.stderr.isatty(),
         )
         for folder, config in configs.items()
         for seed in config.seeds

@@ -35,7 +35,8 @@ def demo(out: Out = Path("equable-demo"), json: Json = False) -> None:
     from equable.benchmark.workers import Workers
 
     workers = Workers(cpu_count())
-    result = run_all(load_config("digits"), out, workers=workers, report=_write_report)
+    progress = False if json else None
+    result = run_all(load_config("digits"), out, workers=workers, progress=progress, report=_write_report)
     _print_run(result, json)
     if not json:
         typer.echo(f"Tables and figures: {out}")
@@ -97,6 +98,7 @@ def run(
             out = out or Path(what)
             what = str(Path(what) / name)
     target = out or Path("runs") / Path(what).stem
+    progress = False if json else None
     if is_grid(Path(what)):
         if data is not None or method:
             raise typer.BadParameter(
@@ -104,13 +106,13 @@ def run(
             )
         grid = load_grid(Path(what), data_dir=data_dir, settings=set_ or (), seeds=seeds)
         workers = Workers(jobs or default_jobs(grid.runs.values()), dask, tries)
-        result = run_grid(grid, target, workers=workers, report=_write_report)
+        result = run_grid(grid, target, workers=workers, progress=progress, report=_write_report)
     else:
         config = load_config(
             what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds, methods=method or ()
         )
         workers = Workers(jobs or default_jobs([config]), dask, tries)
-        result = run_all(config, target, workers=workers, report=_write_report)
+        result = run_all(config, target, workers=workers, progress=progress, report=_write_report)
     _print_run(result, json)
 
 
@@ -173,7 +175,7 @@ def score(
     from equable.benchmark.score import score_run
 
     folder = open_run(run)
-    counts = score_run(folder, method or (), jobs=jobs or cpu_count())
+    counts = score_run(folder, method or (), jobs=jobs or cpu_count(), progress=False if json else None)
     if json:
         print_json({"folder": run, "scores": vars(counts), **_summary(run)})
     else:
@@ -190,7 +192,7 @@ def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     from equable.benchmark.ablate import ablate_run
     from equable.benchmark.run_folder import open_run
 
-    records = ablate_run(open_run(run), jobs=jobs)
+    records = ablate_run(open_run(run), jobs=jobs, progress=False if json else None)
     lines = [
         f"{name}: {len(rows)} records in {run / 'ablations' / name}.json" for name, rows in records.items()
     ]
@@ -204,7 +206,7 @@ def arrivals(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     from equable.benchmark.batching import measure_arrivals
     from equable.benchmark.run_folder import open_run
 
-    records = measure_arrivals(open_run(run), jobs=jobs)
+    records = measure_arrivals(open_run(run), jobs=jobs, progress=False if json else None)
     text = f"{len(records)} records in {run / 'arrivals'}\nTable and figure: equable report {run}"
     print_either(json, {"folder": run, "arrivals": records}, text)
 
