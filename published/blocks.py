@@ -99,7 +99,7 @@ def runtime(run: Published) -> str:
 
 def accuracy_by_task(results: Results) -> str:
     """Accuracy of each task after the last task, mean over seeds."""
-    found = [results.of_task("uncalibrated", "accuracy", t) for t in range(results.last_task + 1)]
+    found = [results.of_task("uncalibrated", "accuracy", t) for t in range(results.n_tasks)]
     return ", ".join(number(100 * value.mean, 0) for value in found if value is not None)
 
 
@@ -118,7 +118,7 @@ def runs_table(runs: Sequence[Published]) -> str:
             [
                 f"[{run.title}]({run.name}.md)",
                 f"{len(results.seeds)}",
-                f"{results.last_task + 1}",
+                f"{results.n_tasks}",
                 accuracy.text,
                 accuracy_by_task(results),
                 ", ".join(f"{n:,}" for n in results.counts),

@@ -56,7 +56,7 @@ def last_confidence(run: Published) -> list[Evidence]:
 
 def ideal(run: Published) -> list[Evidence]:
     """The task whose ideal temperature differs most from the others."""
-    n_tasks = run.results.last_task + 1
+    n_tasks = run.results.n_tasks
     found = []
     for task in range(n_tasks):
         records = [extra["ideal"][task] for extra in run.extras]
@@ -142,7 +142,7 @@ def dats_wins(run: Published) -> list[Evidence]:
 
 def last_unharmed(run: Published) -> list[Evidence]:
     e = changed(run, "dats", "delta_last_ece")
-    floor = run.results.floor(run.results.last_task)
+    floor = run.results.floor(run.results.n_tasks - 1)
     limit = floor.mean if floor else 0.0
     note = f"noise floor of the last task {number(100 * limit, 1)}"
     return [Evidence(run.expected.short, "ΔLECE, DATS", e, POINTS, no_harm(e, limit), note)]
@@ -212,7 +212,7 @@ def coverage_why(runs: Runs) -> str:
 
 
 def _task_size(run: Published) -> int:
-    return len(run.extras[0]["classes"]["test"]) // (run.results.last_task + 1)
+    return len(run.extras[0]["classes"]["test"]) // run.results.n_tasks
 
 
 def _range(values: Sequence[int]) -> str:

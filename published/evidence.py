@@ -144,8 +144,7 @@ def seconds_ratio(run: Published, one: str, other: str) -> Estimate:
 
 
 def _total(run: Published, seed: int, method: str) -> float:
-    steps = [run.results.seconds_of(seed, task, method) for task in range(run.results.last_task + 1)]
-    return sum(sum(step.values()) for step in steps if step is not None)
+    return sum(sum(step.values()) for step in run.results.seconds_of(seed, method))
 
 
 def total_seconds(run: Published, method: str) -> float:

@@ -21,7 +21,6 @@ from equable.benchmark.batching import drifting
 from equable.benchmark.task_outputs import load_step
 from equable.errors import EquableWarning
 from equable.files import write_bytes, write_json, write_text
-from equable.reports.figures import draw
 from equable.reports.monitor_page import MonitorLog, monitor_page, monitor_plots, read_log
 
 ROOT = Path(__file__).parents[1]
@@ -77,9 +76,7 @@ def main() -> None:
                 numbers[name].append({"seed": seed, "rows": last.rows, "alarm_row": alarm, **measured})
                 if (seed, name) == (0, "TaskMix"):
                     for plot in monitor_plots(log):
-                        write_bytes(
-                            ROOT / "docs" / "images" / f"monitor-{plot.name}.svg", draw(plot).svg.encode()
-                        )
+                        write_bytes(ROOT / "docs" / "images" / f"monitor-{plot.name}.svg", plot.svg.encode())
                     for page in sys.argv[1:]:
                         write_text(page, monitor_page(log))
     write_json(FILE, numbers)

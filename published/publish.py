@@ -21,7 +21,7 @@ import numpy as np
 from equable.benchmark.environment import cpu_count
 from equable.benchmark.process_pool import run_local
 from equable.files import write_bytes
-from equable.reports.figures import Plot, draw
+from equable.reports.figures import Plot
 from published.claims_page import claims_data, claims_page
 from published.headline import headline_plot, readme_block, with_block
 from published.index_page import index_page, index_plots
@@ -89,7 +89,7 @@ def figures(runs: Sequence[Published], name: str) -> dict[str, Plot]:
 def draw_svg(build: Path, names: tuple[str, ...], unit: tuple[str, str]) -> bytes:
     """Render one figure in a subprocess; `unit` is (name of the run, path)."""
     name, path = unit
-    return draw(figures(_loaded(build, (name,) if name else names), name)[path]).svg.encode()
+    return figures(_loaded(build, (name,) if name else names), name)[path].svg.encode()
 
 
 @lru_cache

@@ -145,7 +145,7 @@ def _plain(value: Any) -> str:
 def figure_data(run: Published) -> dict[str, Any]:
     """Data of the figures of a run, in fractions, nats and seconds."""
     results = run.results
-    tasks = range(results.last_task + 1)
+    tasks = range(results.n_tasks)
     return {
         "seeds": list(results.seeds),
         "worst_change": {label: _pair(value) for label, value in results.worst_changes().items()},

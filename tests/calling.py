@@ -16,12 +16,9 @@ from equable.cli import main
 write = commands._write_report
 
 def write_undrawn(*given):
-    from equable.reports import figures
+    from equable.reports.figures import Plot
 
-    def draw(plot, png=True):
-        return figures.DrawnFigure(plot.name, plot.caption, '<svg role="img"></svg>')
-
-    figures.draw = draw
+    Plot.svg = '<svg role="img"></svg>'
     return write(*given)
 
 commands._write_report = write_undrawn

@@ -61,9 +61,8 @@ def made_once(common_folder: Path) -> Callable[[str, Callable[[Path], object]], 
 @pytest.fixture
 def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports have empty figures, which take no time; for tests of everything else."""
-    from equable.reports.figures import DrawnFigure
 
-    def draw(plot: Any) -> DrawnFigure:
-        return DrawnFigure(plot.name, plot.caption, f'<svg role="img" aria-label="{plot.name}"></svg>')
+    def svg(plot: Any) -> str:
+        return f'<svg role="img" aria-label="{plot.name}"></svg>'
 
-    monkeypatch.setattr("equable.reports.figures.draw", draw)
+    monkeypatch.setattr("equable.reports.figures.Plot.svg", property(svg))

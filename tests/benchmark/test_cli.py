@@ -168,7 +168,7 @@ def test_demo_as_json_prints_what_run_prints(tiny_run, tmp_path, monkeypatch):
     import equable.benchmark.run as running
 
     asked = []
-    done = running.RunResult(tiny_run, running.ScoreCount(0, 0), tmp_path / "page", (tiny_run,))
+    done = running.RunResult(tiny_run.path, running.ScoreCount(0, 0), tmp_path / "page", (tiny_run,))
     monkeypatch.setattr(running, "run", lambda *given, **named: asked.append((given, named)) or done)
     found = json.loads(call("demo", "--out", tmp_path / "demo", "--json").stdout)
     assert found["folder"] == str(tiny_run.path)

@@ -59,7 +59,7 @@ def test_a_demo_that_fails_says_why(monkeypatch, tmp_path):
 
     (tmp_path / "log").touch()
     failure = Failure(tmp_path, 0, "ImportError: libtorch is damaged", tmp_path / "log")
-    result = RunResult(RunFolder(tmp_path), ScoreCount(0, 0), None, (RunFolder(tmp_path),), (failure,))
+    result = RunResult(tmp_path, ScoreCount(0, 0), None, (RunFolder(tmp_path),), (failure,))
     monkeypatch.setattr("equable.benchmark.run.run", lambda *_, **__: result)
     found = call("demo", "--out", tmp_path)
     assert found.exit_code == 1

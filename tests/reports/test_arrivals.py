@@ -9,7 +9,7 @@ import pytest
 
 from equable.errors import FileFormatError
 from equable.files import write_json
-from equable.reports.figures import build_plots, draw
+from equable.reports.figures import build_plots
 from equable.reports.figures.arrivals import draw_arrivals, drawn_methods
 from equable.reports.figures.style import LOOKS, drawing
 from equable.reports.report import write_report
@@ -125,7 +125,7 @@ def test_one_seed_can_be_drawn(tmp_path):
     folder = make_run(tmp_path, seeds=(0,), changes=METHODS)
     plant_arrivals(folder, seeds=(0,), half_width=None)
     plot = next(p for p in build_plots(load_results(folder)) if p.name == "arrivals")
-    assert draw(plot).svg
+    assert plot.svg
 
 
 def test_new_arrivals_renew_the_page(tmp_path, blank_figures):

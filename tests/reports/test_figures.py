@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from equable.benchmark.methods import METHODS
-from equable.reports.figures import build_plots, draw, worst_plot
+from equable.reports.figures import build_plots, worst_plot
 from equable.reports.figures.reliability import mean_referral, pooled_reliability
 from equable.reports.figures.style import (
     DARK,
@@ -53,7 +53,7 @@ def run(folder):
 
 @pytest.fixture(scope="module")
 def drawn(run):
-    return {plot.name: draw(plot).svg for plot in build_plots(run)}
+    return {plot.name: plot.svg for plot in build_plots(run)}
 
 
 def test_every_figure_is_there(drawn):
@@ -61,7 +61,7 @@ def test_every_figure_is_there(drawn):
 
 
 def test_the_same_results_give_the_same_bytes(folder, drawn):
-    again = {plot.name: draw(plot).svg for plot in build_plots(load_results(folder))}
+    again = {plot.name: plot.svg for plot in build_plots(load_results(folder))}
     assert again == drawn
 
 
@@ -114,7 +114,7 @@ def test_confidence_stands_beside_the_accuracy_of_the_same_predictions(run, tmp_
 def test_several_runs_share_one_figure(run, tmp_path):
     other = load_results(make_run(tmp_path, name="Other"))
     plot = worst_plot([run, other])
-    text = draw(plot).svg
+    text = plot.svg
     assert "Planted" in text
     assert "Other" in text
 
@@ -122,7 +122,7 @@ def test_several_runs_share_one_figure(run, tmp_path):
 def test_a_title_cannot_break_a_figure(tmp_path):
     name = "<b>$x_1$ & %"
     runs = [load_results(make_run(tmp_path / c, name=name)) for c in "ab"]
-    text = draw(worst_plot(runs)).svg
+    text = worst_plot(runs).svg
     words = [e.text or "" for e in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
     assert any(name in word for word in words)
 
@@ -130,7 +130,7 @@ def test_a_title_cannot_break_a_figure(tmp_path):
 def test_one_seed_and_two_tasks_can_be_drawn(tmp_path):
     run = load_results(make_run(tmp_path, seeds=(0,), tasks=2, half_width=None))
     for plot in build_plots(run):
-        assert draw(plot).svg
+        assert plot.svg
 
 
 def test_reliability_pools_seeds_by_their_rows():

@@ -6,8 +6,14 @@ import pytest
 
 from equable.reports.report import write_report
 from equable.reports.results import load_results
-from equable.reports.results.verdicts import harmed_tasks
-from equable.reports.sentences import ASSUMPTION, RECOMMENDED, featured, lead_method, summarise
+from equable.reports.sentences import (
+    ASSUMPTION,
+    RECOMMENDED,
+    featured,
+    harmed_tasks,
+    lead_method,
+    summarise,
+)
 from equable.reports.tables import build_tables
 from planted_run import make_run, plant_arrivals
 

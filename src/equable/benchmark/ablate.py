@@ -14,7 +14,7 @@ validation set; ``inclusion_rc`` is RC on the same rows.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from equable.arrays import FloatArray
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.process_pool import one_thread, run_steps
 from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest
@@ -35,12 +34,11 @@ from equable.scenarios.memories import draw_share
 
 Record = dict[str, Any]
 
-COVERAGES = (0.4, 0.5, 0.6, 0.7, 0.8)
 INCLUSIONS = (20, 30, 40, 50)
 DRAWS = 5
 #: Setting of DATS → its values.
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "coverage": COVERAGES,
+    "coverage": (0.4, 0.5, 0.6, 0.7, 0.8),
     "weights": ("per_class", "shared"),
     "aggregate": ("mean", "literal"),
     "distance": ("class", "sample"),
@@ -49,11 +47,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 MEASURES = ("average_ece", "nll", "delta_last_ece", "max_delta_ece")
 
 
-def ablate_run(
-    folder: RunFolder, seeds: Iterable[int] | None = None, *, jobs: int = 1, progress: bool | None = None
-) -> dict[str, list[Record]]:
+def ablate_run(folder: RunFolder, *, jobs: int = 1, progress: bool | None = None) -> dict[str, list[Record]]:
     """All ablations of the seeds with the most finished tasks, written to ``ablations/``; by name."""
-    steps = furthest_steps(folder, seeds)
+    steps = furthest_steps(folder)
     made = run_steps(partial(ablate_step, folder), steps, "ablations", jobs=jobs, progress=progress)
     by_name: dict[str, list[Record]] = {}
     for record in sorted(chain.from_iterable(made), key=lambda record: int(record["seed"])):
@@ -77,23 +73,21 @@ def ablate_step(folder: RunFolder, step: tuple[int, int]) -> list[Record]:
 
 def _choices(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
     """One setting changed at a time."""
-    before = step.uncalibrated
     for name, values in CHOICES.items():
         methods = {v: Method("DATS", "calibration_buffer", partial(DATS, **{name: v})) for v in values}
         if name != "coverage":
             methods["rc"] = METHODS["rc"]
         for value, method in methods.items():
-            measured = _measure(step, before, method, n_bins)
+            measured = _measure(step, method, n_bins)
             yield {"ablation": name, "setting": value, "seed": seed, "draw": 0, **measured}
 
 
 def _inclusions(step: Step, seed: int, n_bins: int) -> Iterator[Record]:
-    before = step.uncalibrated
     for percent in INCLUSIONS:
         for draw in range(DRAWS):
             drawn = with_inclusion(step, percent, [seed, draw])
             for name, method in (("inclusion", METHODS["dats"]), ("inclusion_rc", METHODS["rc"])):
-                values = _measure(drawn, before, method, n_bins)
+                values = _measure(drawn, method, n_bins)
                 yield {"ablation": name, "setting": percent, "seed": seed, "draw": draw, **values}
 
 
@@ -112,9 +106,7 @@ def with_inclusion(step: Step, percent: float, seed: list[int]) -> Step:
     return replace(step, calibration_buffer=step.validation[np.concatenate(chosen)])
 
 
-def _measure(step: Step, before: FloatArray, method: Method, n_bins: int) -> dict[str, float]:
-    test = step.test
-    tasks = tasks_of(test)
-    after = method.fit(step).predict_proba(test.logits, features=test.features, groups=tasks)
-    comparison = compare_tasks(test.labels, tasks, before, after, n_bins=n_bins)
+def _measure(step: Step, method: Method, n_bins: int) -> dict[str, float]:
+    after = step.calibrated(method.fit(step))
+    comparison = compare_tasks(step.test.labels, step.tasks, step.uncalibrated, after, n_bins=n_bins)
     return {name: float(getattr(comparison, name)) for name in MEASURES}

@@ -38,7 +38,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.process_pool import one_thread, run_steps
 from equable.benchmark.run_folder import RunFolder, furthest_steps, outputs_digest, stored_record
 from equable.benchmark.settings import ScoreSettings
-from equable.benchmark.task_outputs import Step, load_step, tasks_of
+from equable.benchmark.task_outputs import Step, load_step
 from equable.benchmark.user_methods import method_errors, methods_of
 from equable.calibrators import Calibrator, Stream
 from equable.errors import (
@@ -110,7 +110,7 @@ def _stored(
 ) -> tuple[dict[str, list[Record]], list[Record] | None]:
     """Records by method and decisions of a valid file of these outputs and settings.
 
-    Outdated user methods are left out; files of earlier versions have no decisions.
+    Outdated user methods are left out.
     """
     value = stored_record(path)
     records = value.pop("records", [])
@@ -127,7 +127,7 @@ def _stored(
 
 def standard_decisions(step: Step, seed: int) -> list[Record]:
     """Sets and referral in the standard arrivals."""
-    groups = batches_of(tasks_of(step.test), seed)
+    groups = batches_of(step.tasks, seed)
     return decision_records(step, seed, {way: groups[way] for way in STANDARD})
 
 
@@ -148,13 +148,12 @@ def measure(
 
     `stream` takes as long as all other arrivals together; `NOT_STREAMED` methods are left out of it.
     """
-    tasks = tasks_of(step.test)
-    arrivals = batches_of(tasks, seed)
-    order = drifting(tasks, seed) if stream else None
+    arrivals = batches_of(step.tasks, seed)
+    order = drifting(step.tasks, seed) if stream else None
     compare = partial(
         compare_tasks,
         step.test.labels,
-        tasks,
+        step.tasks,
         step.uncalibrated,
         n_bins=n_bins,
         n_bootstrap=n_bootstrap,
@@ -184,7 +183,7 @@ def _measure_arrivals(
     for (arrival, batch), groups in arrivals.items():
         # a single row is alone in every arrival
         alone = found.get(("pure", 1)) if batch == 1 else None
-        found[arrival, batch] = _in_batches(calibrator, step, groups) if alone is None else alone
+        found[arrival, batch] = step.calibrated(calibrator, groups) if alone is None else alone
     if order is not None:
         alone = found["pure", 1]
         ignores_batches = np.array_equal(alone, found["pure", WHOLE])
@@ -241,10 +240,6 @@ def _cut(order: IntArray, size: int, tasks: IntArray | None = None) -> IntArray:
     groups = np.empty(len(order), dtype=np.int64)
     groups[order] = batch
     return groups
-
-
-def _in_batches(calibrator: Calibrator, step: Step, groups: IntArray) -> FloatArray:
-    return calibrator.predict_proba(step.test.logits, features=step.test.features, groups=groups)
 
 
 def _in_stream(calibrator: Calibrator, step: Step, order: IntArray) -> FloatArray:

@@ -9,8 +9,8 @@ import numpy as np
 
 from equable.arrays import IntArray
 from equable.benchmark.methods import METHODS
-from equable.benchmark.score_record import ACCEPTED_ERROR
-from equable.benchmark.task_outputs import Step, tasks_of
+from equable.benchmark.score_record import ACCEPTED_ERROR, rows_by_task
+from equable.benchmark.task_outputs import Step
 from equable.decisions import CrossFit, PredictionSets, Referral, cross_fit
 from equable.metrics import accepted_share
 from equable.outputs import Outputs
@@ -26,8 +26,7 @@ def decision_records(
     step: Step, seed: int, arrivals: Mapping[tuple[str, int], IntArray]
 ) -> list[dict[str, Any]]:
     """One record for each method of `DECIDED` and arrival; none where every class has a single row."""
-    tasks = tasks_of(step.test)
-    views = [*(np.flatnonzero(tasks == task) for task in np.unique(tasks)), np.arange(len(tasks))]
+    views = [*rows_by_task(step.tasks), np.arange(len(step.test))]
     records = []
     for name, guarantees in DECIDED.items():
         rows = METHODS[name].rows_of(step)
@@ -52,21 +51,18 @@ def measure_decisions(
 ) -> dict[str, Any]:
     """Coverage of each view and mean size of the sets; share answered, their errors, share by hindsight."""
     assert rows.labels is not None
-    kinds = {g: PredictionSets.from_cross_fit(shared, LEVEL, g) for g in guarantees}
     batches = shared.calibrate(rows.logits, rows.features, groups)
     p = batches.probabilities
     accepted = p.max(axis=1) >= Referral.from_cross_fit(shared, ACCEPTED_ERROR).thresholds_of(batches)
-    sets = {g: kind.sets_of(batches) for g, kind in kinds.items()}
-    hits = {g: inside[np.arange(len(rows)), rows.labels] for g, inside in sets.items()}
     wrong = p.argmax(axis=1) != rows.labels
+    sets = {}
+    for guarantee in guarantees:
+        inside = PredictionSets.from_cross_fit(shared, LEVEL, guarantee).sets_of(batches)
+        hits = inside[np.arange(len(rows)), rows.labels]
+        coverage = [float(hits[view].mean()) for view in views]
+        sets[guarantee] = {"coverage": coverage, "size": float(inside.sum() / len(rows))}
     return {
-        "sets": {
-            g: {
-                "coverage": [float(hits[g][view].mean()) for view in views],
-                "size": float(sets[g].sum() / len(rows)),
-            }
-            for g in guarantees
-        },
+        "sets": sets,
         "answered": float(accepted.mean()),
         "error": float(wrong[accepted].mean()) if accepted.any() else None,
         "hindsight": accepted_share(rows.labels, p, ACCEPTED_ERROR),

@@ -62,10 +62,14 @@ class GridBackbone(Section):
     hidden: COUNT | None = None
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that are given."""
+        return self.model_dump(include={"nf", "hidden"}, exclude_none=True)
+
+    @property
     def label(self) -> str:
         """The backbone's part of the run's name."""
-        sizes = {"nf": self.nf, "hidden": self.hidden}
-        return "-".join([self.name, *(f"{key}{value}" for key, value in sizes.items() if value is not None)])
+        return "-".join([self.name, *(f"{key}{value}" for key, value in self.sizes.items())])
 
 
 class GridSettings(Section):
@@ -161,26 +165,21 @@ def _resolve_paths(grid: GridSettings, path: Path, start: Path) -> GridSettings:
     datasets = []
     for number, dataset in enumerate(grid.datasets, 1):
         place = f"{path}: grid.datasets[{number}]"
-        preset = dataset.preset
-        data = dataset.data
-        if preset not in PRESETS and preset.endswith(".toml"):
-            preset = absolute_path(preset, start, f"{place}.preset")
-        if data:
-            data = resolve_source(data, start, f"{place}.data")
-        datasets.append(GridDataset(preset=preset, data=data))
+        changes = {}
+        if dataset.preset not in PRESETS and dataset.preset.endswith(".toml"):
+            changes["preset"] = absolute_path(dataset.preset, start, f"{place}.preset")
+        if dataset.data:
+            changes["data"] = resolve_source(dataset.data, start, f"{place}.data")
+        datasets.append(dataset.model_copy(update=changes))
     return grid.model_copy(update={"datasets": datasets})
 
 
 def _network_layer(path: Path, backbone: GridBackbone) -> Layer:
-    values: dict[str, Any] = {"network.name": backbone.name}
-    for size in ("nf", "hidden"):
-        given = getattr(backbone, size)
-        if given is None:
-            continue
+    for size, given in backbone.sizes.items():
         if NETWORK_TABLE[backbone.name].size != size:
             raise ConfigError(f"{path}: grid.backbones: {backbone.name} must have no {size}; got {given}")
-        values[f"network.{size}"] = given
-    return Layer(str(path), values)
+    sizes = {f"network.{size}": given for size, given in backbone.sizes.items()}
+    return Layer(str(path), {"network.name": backbone.name, **sizes})
 
 
 def _text(grid: GridSettings, values: Mapping[str, Any], methods: Mapping[str, MethodSettings]) -> str:

@@ -84,18 +84,15 @@ class LaSCal(Calibrator):
             ratios = (posterior[members] / self.prior_).swapaxes(1, 2)
             mixes[groups] = estimate_mix(ratios, mixes[groups], strength=5.0)[..., 0]
         chosen = np.full(n_groups, self.replayed_temperature_)
-        large = np.flatnonzero(np.bincount(codes, minlength=n_groups) >= 2 * N_BINS)
-        best = np.full(len(large), np.inf)
-        importance = [self._importance(mixes[group]) for group in large]
-        members_of = [np.flatnonzero(codes == g) for g in large]
-        grid = temperature_grid(GRID_POINTS) if len(large) else ()
-        batch = shifted_rows(rows.logits)
-        for temperature, source in zip(grid, self.confidences_, strict=False):
-            target = _confidences(batch, temperature)
-            for i, group in enumerate(large):
-                loss = _loss(source, target[members_of[i]], importance[i])
-                if loss < best[i]:
-                    best[i], chosen[group] = loss, temperature
+        grid = temperature_grid(GRID_POINTS)
+        shifted = shifted_rows(rows.logits)
+        for group in np.flatnonzero(np.bincount(codes, minlength=n_groups) >= 2 * N_BINS):
+            batch = shifted[codes == group]
+            importance = self._importance(mixes[group])
+            pairs = zip(self.confidences_, grid, strict=True)
+            losses = [_loss(source, _confidences(batch, t), importance) for source, t in pairs]
+            if np.isfinite(losses).any():
+                chosen[group] = grid[np.argmin(losses)]
         return chosen[codes]
 
     def _importance(self, mix: FloatArray) -> FloatArray:

@@ -42,19 +42,6 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
         raise ConfigError(f"{origin} must be TOML: {error}") from error
 
 
-def parse_value(text: str, origin: str) -> Any:
-    """One TOML value; a bare word is text, because shells remove quotes."""
-    try:
-        values = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError) as error:
-        if text and not set(text) & set("\"'[]{}=\n"):
-            return text
-        raise ConfigError(f"{origin} must be a TOML value; got {text!r}: {error}") from error
-    if set(values) != {"value"}:
-        raise ConfigError(f"{origin} must be one TOML value; got {text!r}")
-    return values["value"]
-
-
 def default_layer() -> Layer:
     """Every setting with its default: those of ``default.toml`` and of `TrainingSettings`."""
     tables = read_preset("default")
@@ -90,11 +77,19 @@ def file_layer(path: Path, origin: str) -> Layer:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Key and value of a ``--set key=value``."""
+    """Key and value of a ``--set key=value``; a bare word is text, because shells remove quotes."""
     key, sign, value = (part.strip() for part in text.partition("="))
     if not sign or not key:
         raise ConfigError(f"--set must be key=value; got {text!r}")
-    return key, parse_value(value, f"--set {key}")
+    try:
+        values = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError) as error:
+        if value and not set(value) & set("\"'[]{}=\n"):
+            return key, value
+        raise ConfigError(f"--set {key} must be a TOML value; got {value!r}: {error}") from error
+    if set(values) != {"value"}:
+        raise ConfigError(f"--set {key} must be one TOML value; got {value!r}")
+    return key, values["value"]
 
 
 def set_layer(text: str) -> Layer:

@@ -57,7 +57,7 @@ class Lease:
                 raise LockedError(f"the lease of {folder} must be renewed; it was lost ({reason})")
 
     def release(self) -> None:
-        """Give all folders back; processes that work under this lease end."""
+        """Release all folders; processes that work under this lease end."""
         for lock in self._locks.values():
             lock.release()
 

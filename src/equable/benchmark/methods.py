@@ -44,7 +44,8 @@ class Method:
 
     def fit(self, step: Step) -> Calibrator:
         """The calibrator, fitted on its rows of this step."""
-        rows, current = self.rows_of(step), step.current
+        rows = self.rows_of(step)
+        current = step.current
         return self.make().fit(
             rows.logits,
             rows.labels,

@@ -17,7 +17,7 @@ from equable.benchmark.score import ScoreCount
 from equable.benchmark.seed_process import SeedJob
 from equable.benchmark.settings import Config
 from equable.benchmark.train import require_training
-from equable.benchmark.workers import Workers, run_seeds, seed_jobs
+from equable.benchmark.workers import ONE_AT_A_TIME, Workers, run_seeds, seed_jobs
 from equable.errors import ConfigError, DataError
 from equable.files import write_text
 
@@ -39,7 +39,7 @@ class Failure:
 class RunResult:
     """The result of a run or a grid; `folder` holds all of it, `runs` are its run folders."""
 
-    folder: RunFolder
+    folder: Path
     scores: ScoreCount
     report: Path | None
     runs: tuple[RunFolder, ...] = ()
@@ -57,17 +57,15 @@ def run(
     config: Config,
     out: Path,
     *,
-    jobs: int = 1,
-    workers: Workers | None = None,
+    workers: Workers = ONE_AT_A_TIME,
     progress: bool | None = None,
     report: Report | None = None,
 ) -> RunResult:
     """Train and score the seeds of `config` in folder `out`, then call `report`.
 
     Results that `out` already holds are kept. A folder of other settings is refused, and so is one in which
-    another run works. `jobs` seeds run at once, or as `workers` says.
+    another run works.
     """
-    workers = workers or Workers(jobs)
     return _run_all(out, {out: _checked(config, workers)}, workers, progress, report)
 
 
@@ -75,12 +73,11 @@ def run_grid(
     grid: Grid,
     out: Path,
     *,
-    workers: Workers | None = None,
+    workers: Workers = ONE_AT_A_TIME,
     progress: bool | None = None,
     report: Report | None = None,
 ) -> RunResult:
     """Run every run of a grid in a folder of its own below `out`, all seeds at once; then call `report`."""
-    workers = workers or Workers()
     checked = {}
     for name, config in grid.runs.items():
         try:
@@ -125,7 +122,7 @@ def _run_all(
         page = _write_reports(out, list(filter(has_scores, checked)), report)
     counts = [ScoreCount(one.made, one.kept, tuple(one.failed)) for one in states.values()]
     return RunResult(
-        RunFolder(out),
+        out,
         scores=sum(counts, ScoreCount(0, 0)),
         report=page,
         runs=tuple(folders),

@@ -172,7 +172,7 @@ def stored_record(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def require_seeds(folder: RunFolder, seeds: Iterable[int] | None) -> list[int]:
+def require_seeds(folder: RunFolder, seeds: Iterable[int] | None = None) -> list[int]:
     """Those of `seeds`, or of all seeds of the run, that have a finished task."""
     chosen = list(folder.config().seeds if seeds is None else seeds)
     found = [seed for seed in chosen if folder.finished_tasks(seed)]
@@ -181,7 +181,7 @@ def require_seeds(folder: RunFolder, seeds: Iterable[int] | None) -> list[int]:
     return found
 
 
-def furthest_steps(folder: RunFolder, seeds: Iterable[int] | None) -> list[tuple[int, int]]:
+def furthest_steps(folder: RunFolder, seeds: Iterable[int] | None = None) -> list[tuple[int, int]]:
     """(seed, last finished task) of the seeds with the most finished tasks."""
     reached = {seed: folder.finished_tasks(seed)[-1] for seed in require_seeds(folder, seeds)}
     return [(seed, task) for seed, task in reached.items() if task == max(reached.values())]

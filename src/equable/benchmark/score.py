@@ -24,7 +24,7 @@ from equable.benchmark.config import read_method_options
 from equable.benchmark.methods import METHODS
 from equable.benchmark.process_pool import one_thread, run_steps
 from equable.benchmark.run_folder import RunFolder, outputs_digest, require_seeds, stored_record
-from equable.benchmark.score_method import StepTestRows, calibrate_test_rows, score_method
+from equable.benchmark.score_method import StepTestRows, score_method
 from equable.benchmark.score_record import Score
 from equable.benchmark.settings import Config, ScoreSettings
 from equable.benchmark.task_outputs import load_step
@@ -67,7 +67,7 @@ def score_run(
         check_methods(config.methods, origins)
     config = config.with_methods(with_current_digests(config.methods))
     try:
-        count = score_seeds(folder, config, require_seeds(folder, None), jobs=jobs, progress=progress)
+        count = score_seeds(folder, config, require_seeds(folder), jobs=jobs, progress=progress)
     finally:
         dropped = tuple(name for name in given if not _has_score(folder, config, name))
         kept = {name: own for name, own in config.methods.items() if name not in dropped}
@@ -130,7 +130,7 @@ def score_step(folder: RunFolder, config: Config, step: tuple[int, int]) -> Scor
 
 def noise_record(rows: StepTestRows) -> dict[str, Any]:
     """The noise floor of each task's test set."""
-    best = calibrate_test_rows(METHODS["oracle_task"].fit(rows.step), rows)
+    best = rows.step.calibrated(METHODS["oracle_task"].fit(rows.step))
     n_bins = rows.settings.n_bins
     floors = [
         noise_floor(best[members], n_bins=n_bins, random_state=[rows.seed, rows.step.task, task])

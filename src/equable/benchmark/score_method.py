@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from equable.arrays import FloatArray
+from equable.arrays import IntArray
 from equable.benchmark.methods import Method
 from equable.benchmark.score_record import Score, rows_by_task, score_rows
 from equable.benchmark.settings import ScoreSettings
-from equable.benchmark.task_outputs import Step, tasks_of
+from equable.benchmark.task_outputs import Step
 from equable.calibrators import ARC, BatchMix, Calibrator, TaskMix
 from equable.calibrators.newton import is_at_bound
 from equable.errors import InputError, UnsupportedError
@@ -23,48 +25,51 @@ EARLIER = ("buffer_earlier", "buffer_current")
 CURRENT = ("buffer_current", "current_rest")
 
 
+@dataclass(frozen=True, eq=False)
 class StepTestRows:
-    """The test rows of a step, and the uncalibrated probabilities that every method is compared with."""
+    """The test rows of a step and how they are scored."""
 
-    def __init__(self, step: Step, seed: int, settings: ScoreSettings, outputs: str) -> None:
-        assert step.test.labels is not None
-        self.step = step
-        self.seed = seed
-        self.settings = settings
-        self.outputs = outputs  # SHA-256 of the step's files
-        self.labels = step.test.labels
-        self.tasks = tasks_of(step.test)
-        self.members = rows_by_task(self.tasks)
-        self.before = step.uncalibrated
+    step: Step
+    seed: int
+    settings: ScoreSettings
+    outputs: str  # SHA-256 of the step's files
+
+    @cached_property
+    def members(self) -> list[IntArray]:
+        """The rows of each task."""
+        return rows_by_task(self.step.tasks)
 
 
 def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     """Fit the method on its calibration set, apply it to each task's test set, and score it."""
-    calibrator, fit_seconds, messages = _fit(method, test)
+    step = test.step
+    assert step.test.labels is not None
+    calibrator, fit_seconds, messages = _fit(method, step)
     start = time.perf_counter()
-    after = calibrate_test_rows(calibrator, test)
+    after = step.calibrated(calibrator)
     apply_seconds = time.perf_counter() - start
-    settings = {**test.settings.model_dump(), "random_state": [test.seed, test.step.task]}
-    fields = score_rows(test.labels, test.tasks, test.before, after, **settings)
-    if getattr(calibrator, "keeps_prediction", True):
+    settings = {**test.settings.model_dump(), "random_state": [test.seed, step.task]}
+    fields = score_rows(step.test.labels, step.tasks, step.uncalibrated, after, **settings)
+    if calibrator.keeps_prediction:
         _require_same_accuracy(name, fields["comparison"]["tasks"])
     by_task = _temperatures(calibrator, test)
+    tcil = step.facts["tcil"] if method.rows == "perturbed" else {}
     facts = {
         **learnt_numbers(calibrator),
         **_batch_estimates(calibrator, test),
-        **_tcil_facts(method, test.step),
+        **{name: tcil[name] for name in ("epsilon", "target_temperature") if name in tcil},
         "at_bound": _at_bound(calibrator, by_task),
-        "rows": len(method.rows_of(test.step)),
+        "rows": len(method.rows_of(step)),
         **({"code": method.fingerprint} if method.fingerprint else {}),
     }
     return Score(
         seed=test.seed,
-        task=test.step.task,
+        task=step.task,
         method=name,
         **fields,
         temperatures=by_task,
         seconds={
-            "forward": forward_seconds(method, calibrator, test.step.facts),
+            "forward": forward_seconds(method, calibrator, step.facts),
             "fit": fit_seconds,
             "apply": apply_seconds,
         },
@@ -73,18 +78,12 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
     )
 
 
-def calibrate_test_rows(calibrator: Calibrator, test: StepTestRows) -> FloatArray:
-    """Probabilities of the test rows; a batch is one task's test set, as in the paper."""
-    outputs = test.step.test
-    return calibrator.predict_proba(outputs.logits, features=outputs.features, groups=test.tasks)
-
-
-def _fit(method: Method, test: StepTestRows) -> tuple[Calibrator, float, list[str]]:
+def _fit(method: Method, step: Step) -> tuple[Calibrator, float, list[str]]:
     """The fitted calibrator, the seconds of the fit, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
-        calibrator = method.fit(test.step)
+        calibrator = method.fit(step)
         seconds = time.perf_counter() - start
     return calibrator, seconds, sorted({str(warning.message) for warning in caught})
 
@@ -102,7 +101,7 @@ def _temperatures(calibrator: Calibrator, test: StepTestRows) -> list[float | No
     """The median temperature of each task's test set; None where the method has none."""
     outputs = test.step.test
     try:
-        found = calibrator.temperature(outputs.logits, features=outputs.features, groups=test.tasks)
+        found = calibrator.temperature(outputs.logits, features=outputs.features, groups=test.step.tasks)
     except UnsupportedError:
         return [None] * len(test.members)
     return [float(np.median(found[members])) for members in test.members]
@@ -130,23 +129,18 @@ def _batch_estimates(calibrator: Calibrator, test: StepTestRows) -> dict[str, An
     """
     if not isinstance(calibrator, ARC | TaskMix):
         return {}
+    labels = test.step.test.labels
+    assert labels is not None
     found: list[dict[str, float]] = []
-    for batch in calibrator.explain(test.step.test.logits, groups=test.tasks):
+    for batch in calibrator.explain(test.step.test.logits, groups=test.step.tasks):
         task = int(batch.group)
         if isinstance(batch, BatchMix):
             own = {"own_task": float(batch.mix[task]), "reference_probability": batch.reference_probability}
         else:
-            classes = np.unique(test.labels[test.members[task]])
+            classes = np.unique(labels[test.members[task]])
             own = {"own_classes": float(batch.mix[classes].sum()), "temperature": batch.temperature}
         found.append({"task": task, "effective_rows": batch.effective_rows, **own})
     return {"batches": found}
-
-
-def _tcil_facts(method: Method, step: Step) -> dict[str, Any]:
-    if method.rows != "perturbed":
-        return {}
-    names = ("epsilon", "target_temperature")
-    return {name: step.facts["tcil"][name] for name in names if name in step.facts["tcil"]}
 
 
 def forward_seconds(method: Method, calibrator: Calibrator, facts: Mapping[str, Any]) -> float:

@@ -101,7 +101,9 @@ def score_rows(
         "confidence": [float(found.mean()) for found, _ in views[:-1]],
         "reliability": [_reliability(bin_sums(*view, n_bins, "uniform")) for view in views[:-1]],
         "referral": [_thinned(curve) for curve in curves],
-        "accepted": [_accepted(curve) for curve in curves],
+        "accepted": [
+            float(np.max(curve.coverage, where=curve.risk <= ACCEPTED_ERROR, initial=0.0)) for curve in curves
+        ],
     }
 
 
@@ -119,7 +121,3 @@ def _thinned(curve: RiskCoverage) -> dict[str, list[float]]:
     """The curve where it first reaches each of `SHARES`."""
     kept = np.unique(np.minimum(np.searchsorted(curve.coverage, SHARES - 1e-12), len(curve.coverage) - 1))
     return {"share": curve.coverage[kept].tolist(), "error": curve.risk[kept].tolist()}
-
-
-def _accepted(curve: RiskCoverage) -> float:
-    return float(np.max(curve.coverage, where=curve.risk <= ACCEPTED_ERROR, initial=0.0))

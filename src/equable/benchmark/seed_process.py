@@ -56,7 +56,7 @@ class SeedState:
 
 @dataclass(frozen=True)
 class SeedJob:
-    """What the process of a seed is told."""
+    """The input of the process of a seed."""
 
     folder: str  # the run folder, by the path that every machine knows
     seed: int
@@ -140,14 +140,16 @@ def do(job: SeedJob) -> SeedState:
 
 
 def run_seed(job: SeedJob) -> ScoreCount:
-    """Train one seed, score it and measure it in all arrivals; what is there already is kept."""
+    """Train one seed, score it and measure it in all arrivals; what is there already is kept.
+
+    Bars appear where standard error is a terminal; it is the log unless the job shows progress.
+    """
     config = Config.model_validate_json(job.settings)
     folder = RunFolder(Path(job.folder))
     remove_partial_files(folder, job.seed)
-    progress = None if job.progress else False
-    train_seed(folder, config, load_data(config), job.seed, progress=progress)
-    count = score_seeds(folder, folder.config(), [job.seed], progress=progress)
-    measure_arrivals(folder, [job.seed], progress=progress)
+    train_seed(folder, config, load_data(config), job.seed)
+    count = score_seeds(folder, folder.config(), [job.seed])
+    measure_arrivals(folder, [job.seed])
     return count
 
 

@@ -12,8 +12,6 @@ from equable.errors import ConfigError
 from equable.training.settings import NetworkName, TrainingSettings
 
 COUNT = Annotated[int, Field(ge=1)]
-#: A larger number, such as one with a zero too many, would fill the memory or crash torch.
-FEW = Annotated[int, Field(ge=1, le=1024)]
 SHARE = Annotated[float, Field(gt=0, lt=1)]
 SEED = Annotated[int, Field(ge=0, lt=2**32)]
 PLAIN = bool | int | float | str
@@ -47,7 +45,8 @@ class NetworkSettings(Section):
     """A network of `equable.training.settings.NETWORK_TABLE`."""
 
     name: NetworkName
-    nf: FEW
+    #: A larger number, such as one with a zero too many, would fill the memory or crash torch.
+    nf: Annotated[int, Field(ge=1, le=1024)]
     hidden: Annotated[int, Field(ge=1, le=65_536)]
 
 

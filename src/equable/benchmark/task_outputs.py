@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from equable.arrays import FloatArray
-from equable.calibrators import Uncalibrated
+from equable.arrays import FloatArray, IntArray
+from equable.calibrators import Calibrator, Uncalibrated
 from equable.errors import FileFormatError
 from equable.files import read_sealed
 from equable.outputs import Outputs
@@ -36,10 +35,20 @@ class Step:
         """The current task's whole validation set."""
         return self.validation[self.validation.tasks == self.task]
 
-    @property
+    @cached_property
+    def tasks(self) -> IntArray:
+        """The task of each test row."""
+        return tasks_of(self.test)
+
+    @cached_property
     def uncalibrated(self) -> FloatArray:
         """The uncalibrated probabilities of the test rows, which every method is compared with."""
-        return Uncalibrated().fit(self.current.logits, self.current.labels).predict_proba(self.test.logits)
+        return self.calibrated(Uncalibrated().fit(self.current.logits, self.current.labels))
+
+    def calibrated(self, calibrator: Calibrator, groups: IntArray | None = None) -> FloatArray:
+        """Probabilities of the test rows; by default a batch is one task's test set, as in the paper."""
+        groups = self.tasks if groups is None else groups
+        return calibrator.predict_proba(self.test.logits, features=self.test.features, groups=groups)
 
     def rows(self, kind: Rows) -> Outputs:
         """The calibration set of this name."""
@@ -70,7 +79,7 @@ def load_step(folder: Path) -> Step:
     )
 
 
-def tasks_of(outputs: Outputs) -> np.ndarray:
+def tasks_of(outputs: Outputs) -> IntArray:
     """The tasks of outputs that have them."""
     assert outputs.tasks is not None
     return outputs.tasks

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from equable.datasets import Dataset
 
 
-def train_seed(
-    folder: RunFolder, config: Config, dataset: Dataset, seed: int, *, progress: bool | None = None
-) -> None:
+def train_seed(folder: RunFolder, config: Config, dataset: Dataset, seed: int) -> None:
     """Train every task of one seed into ``seed-<s>/``; finished tasks are kept."""
     scenario = scenario_of(config, dataset, seed)
     networks, training = _training()
@@ -26,9 +24,7 @@ def train_seed(
     size = NETWORK_TABLE[config.network.name].size
     if size:
         network = partial(network, **{size: getattr(config.network, size)})
-    training.train_scenario(
-        dataset, scenario, network, config.training, seed=seed, folder=folder.seed(seed), progress=progress
-    )
+    training.train_scenario(dataset, scenario, network, config.training, seed=seed, folder=folder.seed(seed))
 
 
 def require_training(config: Config) -> None:

@@ -45,14 +45,11 @@ def methods_of(config: Config) -> dict[str, Method]:
     methods = dict(METHODS)
     for name, own in config.methods.items():
         make = partial(make_calibrator, own, f"methods.{name}")
-        methods[name] = Method(own.label, own.rows, make, fingerprint=_fingerprint(own))
+        # what a score depends on besides the outputs; the label and the folder do not count
+        parts = [Path(own.calibrator).name, own.rows, own.settings, _sha256_now(own)]
+        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        methods[name] = Method(own.label, own.rows, make, fingerprint=digest)
     return methods
-
-
-def _fingerprint(settings: MethodSettings) -> str:
-    """Digest of what a score depends on besides the outputs; the label and the folder do not count."""
-    parts = [Path(settings.calibrator).name, settings.rows, settings.settings, _sha256_now(settings)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @contextmanager
@@ -165,19 +162,14 @@ def with_current_digests(methods: Mapping[str, MethodSettings]) -> dict[str, Met
 
 
 def _sha256_now(settings: MethodSettings) -> str:
-    path = _source(settings.calibrator.rpartition(":")[0])
-    return sha256_of(path) if path is not None and path.is_file() else settings.sha256
-
-
-def _source(module: str) -> Path | None:
-    """The source file of a file name or an importable module."""
-    if module.endswith(".py"):
-        return Path(module)
-    try:
-        spec = find_spec(module)
-    except Exception:  # it runs the package's __init__
-        return None
-    return Path(spec.origin) if spec and spec.origin and spec.has_location else None
+    source = settings.calibrator.rpartition(":")[0]
+    if not source.endswith(".py"):
+        try:
+            spec = find_spec(source)
+        except Exception:  # it runs the package's __init__
+            spec = None
+        source = (spec.origin or "") if spec and spec.has_location else ""
+    return sha256_of(source) if Path(source).is_file() else settings.sha256
 
 
 # From settings to a calibrator -----------------------------------------------------------------------

@@ -41,6 +41,9 @@ class Workers:
     tries: int = TRIES
 
 
+ONE_AT_A_TIME = Workers()
+
+
 def default_jobs(configs: Collection[Config]) -> int:
     """Seeds at once if no number is given: one, or as many as the cores hold if their threads are set."""
     threads = [config.training.threads for config in configs if config.training.device == "cpu"]

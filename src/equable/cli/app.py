@@ -75,6 +75,14 @@ def print_json(value: Any) -> None:
     typer.echo(to_json(value, indent=1, inf_nan_mode="strings", fallback=str).decode())
 
 
+def print_either(json: bool, facts: dict[str, Any], text: str) -> None:
+    """Print the facts as JSON, or the text for people."""
+    if json:
+        print_json(facts)
+    else:
+        typer.echo(text)
+
+
 def print_facts(facts: dict[str, Any], json: bool, **for_machines: Any) -> None:
     """Print JSON, or a line for each fact that is known; `for_machines` are in JSON alone."""
     if json:

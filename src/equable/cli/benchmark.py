@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_json, print_rows
+from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_either, print_json, print_rows
 
 if TYPE_CHECKING:
     from equable.benchmark.run import RunResult
@@ -32,11 +32,12 @@ def demo(out: Out = Path("equable-demo"), json: Json = False) -> None:
     from equable.benchmark.config import load_config
     from equable.benchmark.environment import cpu_count
     from equable.benchmark.run import run as run_all
+    from equable.benchmark.workers import Workers
 
-    config = load_config("digits")
-    jobs = min(len(config.seeds), cpu_count())
+    workers = Workers(cpu_count())
     progress = False if json else None
-    _print_run(run_all(config, out, jobs=jobs, progress=progress, report=_write_report), json)
+    result = run_all(load_config("digits"), out, workers=workers, progress=progress, report=_write_report)
+    _print_run(result, json)
     if not json:
         typer.echo(f"Tables and figures: {out}")
 
@@ -106,23 +107,21 @@ def run(
         grid = load_grid(Path(what), data_dir=data_dir, settings=set_ or (), seeds=seeds)
         workers = Workers(jobs or default_jobs(grid.runs.values()), dask, tries)
         result = run_grid(grid, target, workers=workers, progress=progress, report=_write_report)
-        _print_run(result, json)
-        return
-    config = load_config(
-        what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds, methods=method or ()
-    )
-    workers = Workers(jobs or default_jobs([config]), dask, tries)
-    _print_run(run_all(config, target, workers=workers, progress=progress, report=_write_report), json)
+    else:
+        config = load_config(
+            what, data=data, data_dir=data_dir, settings=set_ or (), seeds=seeds, methods=method or ()
+        )
+        workers = Workers(jobs or default_jobs([config]), dask, tries)
+        result = run_all(config, target, workers=workers, progress=progress, report=_write_report)
+    _print_run(result, json)
 
 
 def _print_run(result: RunResult, json: bool) -> None:
     """Print the tables, the page and the failures with their logs; exit code 1 if anything failed."""
-    path = result.folder.path
     if json:
-        facts = {"scores": vars(result.scores), "failed": [vars(f) for f in result.failed]}
-        print_json(
-            {"folder": path, "report": result.report, "deaths": result.deaths, **facts, **_summaries(result)}
-        )
+        facts = {"folder": result.folder, "report": result.report, "deaths": result.deaths}
+        failed = [vars(failure) for failure in result.failed]
+        print_json({**facts, "scores": vars(result.scores), "failed": failed, **_summaries(result)})
     elif result.report is not None:
         for folder in result.scored:
             _print_table(folder)
@@ -194,12 +193,11 @@ def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     from equable.benchmark.run_folder import open_run
 
     records = ablate_run(open_run(run), jobs=jobs, progress=False if json else None)
-    if json:
-        print_json({"folder": run, "ablations": records})
-        return
-    for name, rows in records.items():
-        typer.echo(f"{name}: {len(rows)} records in {run / 'ablations' / name}.json")
-    typer.echo(f"Tables and figures: equable report {run}")
+    lines = [
+        f"{name}: {len(rows)} records in {run / 'ablations' / name}.json" for name, rows in records.items()
+    ]
+    text = "\n".join([*lines, f"Tables and figures: equable report {run}"])
+    print_either(json, {"folder": run, "ablations": records}, text)
 
 
 @app.command(epilog="Example: equable arrivals runs/cifar10")
@@ -209,11 +207,8 @@ def arrivals(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
     from equable.benchmark.run_folder import open_run
 
     records = measure_arrivals(open_run(run), jobs=jobs, progress=False if json else None)
-    if json:
-        print_json({"folder": run, "arrivals": records})
-    else:
-        typer.echo(f"{len(records)} records in {run / 'arrivals'}")
-        typer.echo(f"Table and figure: equable report {run}")
+    text = f"{len(records)} records in {run / 'arrivals'}\nTable and figure: equable report {run}"
+    print_either(json, {"folder": run, "arrivals": records}, text)
 
 
 @app.command(epilog="Examples: equable report runs/cifar10 · equable report runs/a runs/b --out comparison")
@@ -236,10 +231,7 @@ def report(
     if out is not None:
         require_own_folder(out, runs)
     page = _write_report(folders, out)
-    if json:
-        print_json({"report": page})
-    else:
-        typer.echo(f"Open the page: {page}")
+    print_either(json, {"report": page}, f"Open the page: {page}")
 
 
 def _write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
@@ -272,8 +264,8 @@ def _summaries(result: RunResult) -> dict[str, Any]:
     """The summary of a run, or of each run of a grid that has scores, for ``--json``."""
     if result.report is None:
         return {}
-    if [run.path for run in result.runs] == [result.folder.path]:
-        return _summary(result.folder.path)
+    if [run.path for run in result.runs] == [result.folder]:
+        return _summary(result.folder)
     return {"runs": {path.name: _summary(path) for path in result.scored}}
 
 
@@ -288,4 +280,4 @@ def _summary(run: Path) -> dict[str, Any]:
         | {"seeds_at_bound": results.seeds_at_bound(method)}
         for method in results.methods
     }
-    return {"seeds": results.seeds, "tasks": results.last_task + 1, "methods": table}
+    return {"seeds": results.seeds, "tasks": results.n_tasks, "methods": table}

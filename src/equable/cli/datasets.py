@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from equable.cli.app import DataDir, Json, app, print_json, print_rows
+from equable.cli.app import DataDir, Json, app, print_either, print_json, print_rows
 
 datasets_app = typer.Typer(help="Known datasets and your own files.", no_args_is_help=True)
 app.add_typer(datasets_app, name="datasets")
@@ -38,10 +38,8 @@ def datasets_get(
     from equable.datasets import fetch
 
     paths = fetch(name, data_dir=data_dir)
-    if json:
-        print_json({"name": name, "files": paths})
-    else:
-        typer.echo("\n".join(map(str, paths)) or f"{name} is embedded: nothing to download")
+    text = "\n".join(map(str, paths)) or f"{name} is embedded: nothing to download"
+    print_either(json, {"name": name, "files": paths}, text)
 
 
 @datasets_app.command("check", epilog="Example: equable datasets check my-images.npz")
@@ -57,9 +55,6 @@ def datasets_check(
     from equable.datasets import check
 
     found = check(path, data_dir=data_dir, image_size=image_size)
-    if json:
-        print_json({**vars(found), "ok": found.ok})
-    else:
-        typer.echo(str(found))
+    print_either(json, {**vars(found), "ok": found.ok}, str(found))
     if not found.ok:
         raise typer.Exit(1)

@@ -253,10 +253,9 @@ def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
     for source in inputs:
         if source is not None and target.exists() and target.samefile(source):
             raise InputError(f"{option} must be another file than the input {source}; got {target}")
-    if target.is_dir():
-        raise InputError(f"{option} must be a file; {target} is a folder")
     if target.exists() and not target.is_file():
-        raise InputError(f"{option} must be a file; {target} is a device, a pipe or a socket")
+        kind = "folder" if target.is_dir() else "device, a pipe or a socket"
+        raise InputError(f"{option} must be a file; {target} is a {kind}")
     parent = next(folder for folder in target.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise InputError(f"{option} must lie in a folder; {parent} is a file")

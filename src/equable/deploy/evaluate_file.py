@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,6 @@ def evaluate_file(
     *,
     n_bins: int = 10,
     n_bootstrap: int = 1000,
-    random_state: int = 0,
 ) -> Evaluation:
     """Evaluate saved calibrators on a file of outputs with labels.
 
@@ -67,7 +66,7 @@ def evaluate_file(
         Files of saved calibrators.
     how
         Which rows share a batch, as `group_rows` takes it.
-    n_bins, n_bootstrap, random_state
+    n_bins, n_bootstrap
         As in `equable.metrics.compare_tasks`; `n_bootstrap` 0 or at least 40.
 
     Examples
@@ -88,26 +87,18 @@ def evaluate_file(
     outputs = load_outputs(path, "labels")
     with file_in_errors(path):
         grouping = group_rows(outputs, how)
-    before = Uncalibrated().fit(outputs.logits, outputs.labels)
-    plain = apply_calibrator(before, outputs, grouping)
-    scoring = _Scoring(outputs, plain.probabilities, sha256_of(path), n_bins, n_bootstrap, random_state)
-    scores = {UNCALIBRATED: scoring.score(UNCALIBRATED, plain, {"calibrator": UNCALIBRATED, "settings": {}})}
-    decisions = []
+    scoring = _Scoring(outputs, grouping, sha256_of(path), n_bins, n_bootstrap)
+    scores = {UNCALIBRATED: scoring.score(UNCALIBRATED, scoring.plain, scoring.before, {})}
+    decisions: list[dict[str, Any]] = []
     stored = [load_with_extras(file) for file in calibrators]
     labels = labels_of(calibrators, [calibrator for calibrator, _ in stored])
     for file, (calibrator, extras), label in zip(calibrators, stored, labels, strict=True):
         with file_in_errors(f"{file} on {path}"):
             applied = apply_calibrator(calibrator, outputs, grouping)
         source = {"file": Path(file).name, "sha256": sha256_of(file)}
-        described = {"calibrator": kind_of(calibrator), "settings": calibrator.get_params()}
-        scores[label] = scoring.score(label, applied, described | source)
+        scores[label] = scoring.score(label, calibrator, applied, source)
         if POSTERIORS in extras:
-            shared = CrossFit.from_extras(file, calibrator, extras)
-            kinds: tuple[Guarantee, ...] = ("batch",) if shared.class_tasks is None else ("task", "batch")
-            for (arrival, batch), groups in scoring.arrivals(grouping).items():
-                found = measure_decisions(shared, outputs, scoring.views, groups, kinds)
-                way = {"arrival": arrival, "batch": batch}
-                decisions.append({**way, "method": label, "seed": 0, **found})
+            decisions += scoring.decisions(label, CrossFit.from_extras(file, calibrator, extras))
     sizes = grouping.sizes
     facts = {
         "outputs": Path(path).name,
@@ -120,8 +111,7 @@ def evaluate_file(
         "bins": n_bins,
         "bootstrap": n_bootstrap,
     }
-    results = _results(scores, scoring.ids, facts, grouping)
-    return Evaluation(replace(results, decisions=tuple(decisions)), facts)
+    return Evaluation(_results(scores, decisions, scoring.ids, facts, grouping), facts)
 
 
 def kind_of(calibrator: Calibrator) -> str:
@@ -150,42 +140,49 @@ class _Scoring:
     """What all scores of a file share: labels, tasks and the uncalibrated probabilities."""
 
     def __init__(
-        self, outputs: Outputs, before: FloatArray, digest: str, n_bins: int, n_bootstrap: int, seed: int
+        self, outputs: Outputs, grouping: Grouping, digest: str, n_bins: int, n_bootstrap: int
     ) -> None:
         assert outputs.labels is not None
+        self.outputs = outputs
+        self.grouping = grouping
+        self.labels = outputs.labels
         ids = () if outputs.tasks is None else tuple(np.unique(outputs.tasks).tolist())
         self.ids = ids if len(ids) > 1 else ()
-        self.tasks: IntArray = np.zeros(len(outputs), dtype=np.int64)
-        if self.ids and outputs.tasks is not None:
-            self.tasks = outputs.tasks
+        self.tasks = outputs.tasks if self.ids and outputs.tasks is not None else np.zeros_like(self.labels)
         self.members = rows_by_task(self.tasks)
         self.views = [*self.members, np.arange(len(outputs))] if self.ids else self.members
-        self.labels = outputs.labels
-        self.before = before
+        self.plain = Uncalibrated().fit(outputs.logits, outputs.labels)
+        self.before = apply_calibrator(self.plain, outputs, grouping)
         self.digest = digest
-        self.settings = {"n_bins": n_bins, "n_bootstrap": n_bootstrap, "random_state": seed}
+        self.n_bins = n_bins
+        self.n_bootstrap = n_bootstrap
 
-    def arrivals(self, grouping: Grouping) -> dict[tuple[str, int], np.ndarray | None]:
-        """The batches as given and, where rows have tasks, the standard arrivals."""
-        found: dict[tuple[str, int], np.ndarray | None] = {AS_GIVEN: grouping.groups}
+    def decisions(self, label: str, shared: CrossFit) -> Iterator[dict[str, Any]]:
+        """Sets and referral in the batches as given and, where rows have tasks, in the standard arrivals."""
+        arrivals: dict[tuple[str, int], np.ndarray] = {AS_GIVEN: self.grouping.groups}
         if self.ids:
-            codes = np.searchsorted(self.ids, self.tasks)
-            groups = batches_of(codes, self.settings["random_state"])
-            found |= {way: groups[way] for way in STANDARD}
-        return found
+            groups = batches_of(np.searchsorted(self.ids, self.tasks), seed=0)
+            arrivals |= {way: groups[way] for way in STANDARD}
+        kinds: tuple[Guarantee, ...] = ("batch",) if shared.class_tasks is None else ("task", "batch")
+        for (arrival, batch), batches in arrivals.items():
+            found = measure_decisions(shared, self.outputs, self.views, batches, kinds)
+            yield {"method": label, "arrival": arrival, "batch": batch, "seed": 0, **found}
 
-    def score(self, name: str, applied: Applied, facts: dict[str, Any]) -> Score:
+    def score(self, name: str, calibrator: Calibrator, applied: Applied, source: dict[str, str]) -> Score:
         """The score of one method, with noise floors and temperatures of each view among its facts."""
+        before = self.before.probabilities
         after = applied.probabilities
-        n_bins = self.settings["n_bins"]
+        n_bins = self.n_bins
         quantiles = [_quantiles(applied.temperature, rows) for rows in self.views]
         bounds = [found is not None and is_at_bound(found["q50"]) for found in quantiles]
-        fields = score_rows(self.labels, self.tasks, self.before, after, **self.settings)
+        fields = score_rows(
+            self.labels, self.tasks, before, after, n_bins=n_bins, n_bootstrap=self.n_bootstrap
+        )
         fields["reliability"] = [
             reliability_curve(self.labels[rows], after[rows], n_bins=n_bins).to_dict() for rows in self.views
         ]
         floors = [
-            noise_floor(after[rows], n_bins=n_bins, random_state=[self.settings["random_state"], index])
+            noise_floor(after[rows], n_bins=n_bins, random_state=[0, index])
             for index, rows in enumerate(self.views)
         ]
         return Score(
@@ -196,7 +193,9 @@ class _Scoring:
             temperatures=[None if q is None else q["q50"] for q in quantiles[: len(self.members)]],
             seconds={},
             facts={
-                **facts,
+                "calibrator": kind_of(calibrator),
+                "settings": calibrator.get_params(),
+                **source,
                 "noise_floor": floors,
                 "temperature_quantiles": quantiles,
                 "views_at_bound": bounds,
@@ -214,12 +213,16 @@ def _quantiles(temperature: FloatArray | None, rows: IntArray) -> dict[str, floa
 
 
 def _results(
-    scores: Mapping[str, Score], ids: tuple[int, ...], facts: Mapping[str, Any], grouping: Grouping
+    scores: Mapping[str, Score],
+    decisions: Sequence[dict[str, Any]],
+    ids: tuple[int, ...],
+    facts: Mapping[str, Any],
+    grouping: Grouping,
 ) -> Results:
-    known = {UNCALIBRATED: METHODS[UNCALIBRATED]}
-    for label, score in scores.items():
-        if label != UNCALIBRATED:
-            known[label] = Method(label, "none", Uncalibrated, note=score.facts["file"])
+    saved = {label: score for label, score in scores.items() if label != UNCALIBRATED}
+    methods = {
+        label: Method(label, "none", Uncalibrated, note=score.facts["file"]) for label, score in saved.items()
+    }
     best = min(scores.values(), key=lambda score: float(score.comparison["average_ece"]))
     floors = best.facts["noise_floor"][: best.task + 1]
     return Results(
@@ -228,21 +231,20 @@ def _results(
         environment={},
         scores={(0, score.task, label): score for label, score in scores.items()},
         noise={(0, best.task): {"noise_floor": floors, "average": float(np.mean(floors))}},
-        known=known,
+        decisions=tuple(decisions),
+        known={UNCALIBRATED: METHODS[UNCALIBRATED], **methods},
         kinds={label: score.facts["calibrator"] for label, score in scores.items()},
         task_ids=ids,
-        file=_source(list(scores.values())[1:], ids, facts, grouping),
+        file=_source([score.facts for score in saved.values()], facts, grouping),
     )
 
 
-def _source(
-    scores: Sequence[Score], ids: tuple[int, ...], facts: Mapping[str, Any], grouping: Grouping
-) -> FileSource:
+def _source(saved: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], grouping: Grouping) -> FileSource:
     """The rows and batches in a sentence, and the digests of all files."""
-    tasks = f", {len(ids)} tasks" if ids else ""
+    tasks = f", {facts['tasks']} tasks" if facts["tasks"] else ""
     rows = f"{facts['rows']:,} rows, {facts['classes']} classes{tasks}"
     shown = [("outputs", facts["outputs"]), ("outputs, SHA-256", facts["sha256"])]
-    for found in (score.facts for score in scores):
+    for found in saved:
         settings = "".join(f", {key} = {value}" for key, value in found["settings"].items())
         shown.append((found["file"], f"{found['calibrator']}{settings}"))
         shown.append((f"{found['file']}, SHA-256", found["sha256"]))
@@ -258,19 +260,12 @@ def _source(
 def _decision_record(results: Results, record: Mapping[str, Any]) -> dict[str, Any]:
     """Sets by guarantee, with the coverage of each view, and referral; of a file with posteriors."""
     names = [results.task_name(view) for view in results.views]
-    sets = {
-        guarantee: {
-            "coverage": [
-                {"name": name, "coverage": share}
-                for name, share in zip(names, found["coverage"], strict=True)
-            ],
-            "size": found["size"],
-        }
-        for guarantee, found in record["sets"].items()
-    }
-    rest = {key: record[key] for key in ("answered", "error", "hindsight")}
-    way = {"arrival": record["arrival"], "batch": record["batch"]}
-    return {"method": results.label(record["method"]), **way, "sets": sets, **rest}
+    sets = {}
+    for guarantee, found in record["sets"].items():
+        pairs = zip(names, found["coverage"], strict=True)
+        coverage = [{"name": name, "coverage": share} for name, share in pairs]
+        sets[guarantee] = {"coverage": coverage, "size": found["size"]}
+    return {key: value for key, value in record.items() if key != "seed"} | {"sets": sets}
 
 
 def _method_record(results: Results, method: str) -> dict[str, Any]:

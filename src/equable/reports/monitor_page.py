@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from equable.arrays import FloatArray
 from equable.decisions.monitor import ALARM, MOST_ROWS, MonitorStatus
 from equable.errors import FileFormatError
-from equable.reports.figures import Plot, draw
+from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, LOOKS, MUTED, VERMILION, new_figure
 from equable.reports.page import render_page
 from equable.reports.page_sections import Page, PageSection
@@ -83,11 +83,8 @@ def _in_range(status: MonitorStatus) -> bool:
     if not 0 <= status.labelled <= status.rows <= MOST_ROWS or status.mix == ():
         return False
     shares = (status.expected_accuracy, status.promised_accuracy, status.accuracy, status.ece)
-    if not all(
-        value is None or -ROUNDING <= value <= 1 + ROUNDING for value in (*shares, *(status.mix or ()))
-    ):
-        return False
-    return 0 <= status.e_value < math.inf
+    given = [value for value in (*shares, *(status.mix or ())) if value is not None]
+    return 0 <= status.e_value < math.inf and all(-ROUNDING <= value <= 1 + ROUNDING for value in given)
 
 
 ACCURACY = (
@@ -107,10 +104,10 @@ BIASED = (
 
 def monitor_page(log: MonitorLog) -> str:
     """One self-contained HTML page, light and dark."""
-    sections = []
-    for plot in monitor_plots(log):
-        notes = [BIASED] if plot.name == "alarm" else ()
-        sections.append(PageSection(plot.name, TITLES[plot.name], notes, figures=[draw(plot)]))
+    sections = [
+        PageSection(plot.name, TITLES[plot.name], [BIASED] if plot.name == "alarm" else (), figures=[plot])
+        for plot in monitor_plots(log)
+    ]
     counts = (
         f"Updates: {len(log.lines):,}. Damaged lines, left out: {log.damaged:,}. "
         f"Lines replaced after a restart: {log.replaced:,}."

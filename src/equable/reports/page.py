@@ -9,7 +9,7 @@ import base64
 import hashlib
 
 import equable
-from equable.reports import figures
+from equable.reports.figures import build_plots
 from equable.reports.page_sections import Page, run_page
 from equable.reports.results import Results
 from equable.reports.tables import build_tables
@@ -18,8 +18,7 @@ from equable.reports.templates import load_template, read_asset
 
 def file_page(results: Results) -> str:
     """The page of the results of one file of outputs."""
-    drawn = [figures.draw(plot) for plot in figures.build_plots(results)]
-    return render_page(run_page(results, build_tables(results), drawn))
+    return render_page(run_page(results, build_tables(results), build_plots(results)))
 
 
 def render_page(page: Page) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from equable.benchmark.settings import flatten
-from equable.reports.figures import DrawnFigure
+from equable.reports.figures import Plot
 from equable.reports.results import Results, mean_of, percent, points
 from equable.reports.sentences import (
     RECOMMENDED,
@@ -33,7 +33,7 @@ class PageSection:
     title: str
     texts: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    figures: Sequence[DrawnFigure] = ()
+    figures: Sequence[Plot] = ()
     folded: Sequence[Table] = ()
     facts: Sequence[tuple[str, str]] = ()
     code: str = ""
@@ -51,7 +51,7 @@ class Page:
     sections: Sequence[PageSection]
 
 
-def run_page(run: Results, tables: Sequence[Table], figures: Sequence[DrawnFigure]) -> Page:
+def run_page(run: Results, tables: Sequence[Table], figures: Sequence[Plot]) -> Page:
     """The page of one run or of one file."""
     lead, *others = summarise(run)
     kept = _sections(run, {t.name: t for t in tables}, {f.name: f for f in figures})
@@ -62,7 +62,7 @@ def run_page(run: Results, tables: Sequence[Table], figures: Sequence[DrawnFigur
     return Page(run.title, "equable evaluate", lead, others, _tiles(run), kept)
 
 
-def runs_page(runs: Sequence[Results], figures: Sequence[DrawnFigure]) -> Page:
+def runs_page(runs: Sequence[Results], figures: Sequence[Plot]) -> Page:
     """The page that compares several runs; `figures` has their worst-case changes."""
     names = run_names(runs)
     leads = [f"{name}: {summarise(run)[0]}" for name, run in zip(names, runs, strict=True)]
@@ -134,9 +134,7 @@ UNKNOWN = (
 )
 
 
-def _sections(
-    run: Results, tables: Mapping[str, Table], figures: Mapping[str, DrawnFigure]
-) -> list[PageSection]:
+def _sections(run: Results, tables: Mapping[str, Table], figures: Mapping[str, Plot]) -> list[PageSection]:
     """The tables and figures that the results have, section by section."""
     reliability = [name for name in figures if name.startswith("reliability_")]
     curves = [name for name in figures if name.startswith("ablation_")]

@@ -13,8 +13,8 @@ from pathlib import Path
 from equable.benchmark.sealed_settings import require_unedited
 from equable.errors import FileFormatError, InputError
 from equable.files import read_json, write_bytes, write_json
-from equable.reports import figures
 from equable.reports.distinct_names import short_names
+from equable.reports.figures import build_plots, worst_plot
 from equable.reports.page import render_page
 from equable.reports.page_sections import run_page, runs_page
 from equable.reports.results import Results, load_results
@@ -42,8 +42,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     names = short_names([Path(folder).resolve() for folder in folders])
     runs = [replace(load_results(Path(f)), name=name) for f, name in zip(folders, names, strict=True)]
     for folder in folders:
-        if (Path(folder) / "config.toml").is_file():
-            require_unedited(Path(folder))
+        require_unedited(Path(folder))
     files = _files(runs)
     for path, data in files.items():
         write_bytes(target / path, data)
@@ -83,17 +82,17 @@ def _files(runs: Sequence[Results]) -> dict[str, bytes]:
     files = {"tables/scores.csv": scores_csv(*runs).encode()}
     if len(runs) > 1:
         tables = [comparison_table(runs)]
-        drawn = [figures.draw(figures.worst_plot(runs))]
-        page = runs_page(runs, drawn)
+        plots = [worst_plot(runs)]
+        page = runs_page(runs, plots)
     else:
         (run,) = runs
         tables = build_tables(run)
-        drawn = [figures.draw(plot) for plot in figures.build_plots(run)]
-        page = run_page(run, tables, drawn)
+        plots = build_plots(run)
+        page = run_page(run, tables, plots)
         arrivals = all_arrivals_table(run)
         if arrivals is not None:
             files["tables/all_arrivals.csv"] = RENDERERS["csv"](arrivals).encode()
     for table in tables:
         files |= {f"tables/{table.name}.{kind}": render(table).encode() for kind, render in RENDERERS.items()}
-    files |= {f"figures/{figure.name}.svg": figure.svg.encode() for figure in drawn}
+    files |= {f"figures/{plot.name}.svg": plot.svg.encode() for plot in plots}
     return {**files, PAGE: render_page(page).encode()}

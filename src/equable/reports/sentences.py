@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any
 
 from equable.benchmark.batching import AS_GIVEN, STREAM_ROWS, WHOLE
@@ -10,7 +11,6 @@ from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import ACCEPTED_ERROR
 from equable.metrics.bootstrap import LEAST_REPLICATES, LEAST_ROWS
 from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, percent, points
-from equable.reports.results.verdicts import average_verdict, harmed_tasks
 
 #: The method that a report opens with where it was run.
 RECOMMENDED = "taskmix"
@@ -25,6 +25,30 @@ SHUFFLED: Arrival = ("mixed", 32)
 ARRIVAL_KINDS = {"pure": "One task", "mixed": "Shuffled", "drift": "Drifting"}
 #: The tolerated error among accepted rows, as it is printed.
 TOLERATED = f"{100 * ACCEPTED_ERROR:g} %"
+
+
+def harmed_tasks(results: Results, method: str) -> list[int]:
+    """Tasks whose ECE rises beyond noise, all tasks considered at once."""
+    # a 95 % interval, widened to hold for all tasks at once (Bonferroni, Gaussian tails)
+    normal = NormalDist()
+    factor = normal.inv_cdf(1 - 0.025 / results.n_tasks) / normal.inv_cdf(0.975)
+    harmed = []
+    for task, delta in enumerate(results.task_means(method, "delta_ece")):
+        interval = results.task_interval(method, task)
+        if interval and delta - factor * (delta - interval[0]) > 0:
+            harmed.append(task)
+    return harmed
+
+
+def average_verdict(results: Results, method: str) -> str:
+    """Whether average ECE is "lower", "higher" or "within noise" of before; "" without an interval."""
+    interval = results.interval(method, "average_ece_change")
+    if interval is None:
+        return ""
+    low, high = interval
+    if high < 0:
+        return "lower"
+    return "higher" if low > 0 else "within noise"
 
 
 def lead_method(results: Results) -> str:

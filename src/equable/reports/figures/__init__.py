@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from equable.reports.figures.arrivals import arrivals_plot
 from equable.reports.figures.bars import ablation_plot, runtime_plot
-from equable.reports.figures.plot import DrawnFigure, Plot, draw
 from equable.reports.figures.reliability import referral_plot, reliability_plot
+from equable.reports.figures.style import Plot
 from equable.reports.figures.tasks import confidence_plot, ideal_plot, learned_plot, worst_plot
 from equable.reports.results import Results
 from equable.reports.sentences import featured
 
-__all__ = ["DrawnFigure", "Plot", "build_plots", "draw", "worst_plot"]
+__all__ = ["Plot", "build_plots", "worst_plot"]
 
 
 def build_plots(run: Results) -> list[Plot]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from equable.benchmark.batching import STREAM_ROWS, WHOLE
-from equable.reports.figures.plot import Plot
-from equable.reports.figures.style import PAPER, Look, draw_spreads, looks_of, new_figure
+from equable.reports.figures.style import PAPER, Look, Plot, draw_spreads, looks_of, new_figure
 from equable.reports.results import Arrival, Results, number
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ def draw_arrivals(run: Results) -> Figure:
         axes[0].set_ylim(top=min(axes[0].get_ylim()[1], MOST_ABOVE * max(reached)))
     axes[-1].set_xlabel("Rows in a batch")
     figure.supylabel("Average ECE (%)", fontsize=9.5)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=3, handlelength=2.6)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, handlelength=2.6)
     return figure
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.reports import paper
-from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import (
     BLUE,
     INK,
@@ -16,6 +15,7 @@ from equable.reports.figures.style import (
     PAPER,
     SKY,
     Look,
+    Plot,
     bar_rows,
     draw_spreads,
     look,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from equable.arrays import FloatArray
 from equable.benchmark.score_record import ACCEPTED_ERROR, Score
-from equable.reports.figures.plot import Plot
-from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, looks_of, new_figure
+from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, Plot, looks_of, new_figure
 from equable.reports.results import Results, mean_of, percent
 from equable.reports.sentences import TOLERATED, accepted_sentence, featured
 
@@ -29,17 +28,15 @@ Points = tuple[FloatArray, FloatArray, FloatArray]
 
 def pooled_reliability(scores: Sequence[Score], index: int) -> Points:
     """Rows, mean confidence and accuracy of each bin of one task that has rows, all seeds together."""
-    curves = [score.reliability[index] for score in scores]
-    count = _sums(curves, "count")
-    seen = count > 0
-    confidence = _sums(curves, "confidence", "count")[seen] / count[seen]
-    return count[seen], confidence, _sums(curves, "accuracy", "count")[seen] / count[seen]
-
-
-def _sums(curves: Sequence[dict[str, Any]], *names: str) -> FloatArray:
-    """Sum over seeds of the product of these lists; empty bins count nothing."""
-    arrays = [np.prod([np.array(c[n], dtype=np.float64) for n in names], axis=0) for c in curves]
-    return np.asarray(np.nansum(arrays, axis=0))
+    count, confidence, accuracy = (
+        np.array([score.reliability[index][name] for score in scores], dtype=np.float64)  # (seeds, bins)
+        for name in ("count", "confidence", "accuracy")
+    )
+    total = count.sum(axis=0)
+    seen = total > 0
+    # empty bins have NaN
+    sums = (np.nansum(values * count, axis=0)[seen] for values in (confidence, accuracy))
+    return total[seen], *(found / total[seen] for found in sums)
 
 
 def _panel_grid(n_panels: int, height: float) -> tuple[Figure, list[Axes]]:
@@ -85,8 +82,7 @@ def _draw_reliability(run: Results, method: str) -> Figure:
         axes.set_yticks(*TICKS)
     figure.supxlabel("Confidence (%)", fontsize=9.5)
     figure.supylabel("Accuracy (%)", fontsize=9.5)
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=2, handletextpad=0.2)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2, handletextpad=0.2)
     return figure
 
 

@@ -7,8 +7,10 @@ background included. Text stays text: it can be searched, read aloud and takes t
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -180,30 +182,45 @@ def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> str:
     return text.decode()
 
 
-def _dark_css() -> str:
-    """Exchange the colours of a `style` attribute, which only `!important` can overrule.
-
-    Selectors have one part: within ``<use>`` elements have no ancestors. Hatched areas have attributes.
-    """
-    rules = [
-        f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
-        for light, dark in DARK.items()
-        for name in ("fill", "stroke")
-    ]
-    return (
-        "svg *{stroke-linejoin:round;stroke-linecap:butt}"
-        "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}" + "".join(rules) + "}"
-    )
+#: Exchange the colours of a `style` attribute, which only `!important` can overrule. Selectors have one
+#: part: within ``<use>`` elements have no ancestors. Hatched areas have attributes.
+COLOR_RULES = "".join(
+    f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
+    for light, dark in DARK.items()
+    for name in ("fill", "stroke")
+)
+DARK_CSS = (
+    "svg *{stroke-linejoin:round;stroke-linecap:butt}"
+    "@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark}" + COLOR_RULES + "}"
+)
 
 
-DARK_CSS = _dark_css()
+@dataclass(frozen=True)
+class Plot:
+    """A figure, drawn when its SVG is first needed; `name` is the name of its file."""
+
+    name: str
+    caption: str
+    alt: str
+    draw: Callable[[], Figure]
+
+    @cached_property
+    def svg(self) -> str:
+        """The text of its SVG file; the same results give the same text."""
+        with drawing():
+            figure = self.draw()
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # saving at another resolution would lay it out again
+            return to_svg(figure, self.name, self.alt)
 
 
-def task_axis(axes: Axes, run: Results) -> None:
-    """Tasks along x."""
+def task_axis(axes: Axes, run: Results) -> range:
+    """Tasks along x; returns their places."""
+    places = range(1, run.n_tasks + 1)
     names = [run.task_name(task).removeprefix("Task ") for task in range(run.n_tasks)]
-    axes.set_xticks(range(1, run.n_tasks + 1), names)
+    axes.set_xticks(places, names)
     axes.set_xlabel("Task")
+    return places
 
 
 def temperature_axis(axes: Axes, values: Sequence[float]) -> None:

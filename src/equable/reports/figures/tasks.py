@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from equable.arrays import FloatArray
-from equable.reports.figures.plot import Plot
 from equable.reports.figures.style import (
     BLUE,
     INK,
     PAPER,
     VERMILION,
     Look,
+    Plot,
     bar_rows,
     look,
     looks_of,
@@ -95,7 +95,7 @@ def confidence_plot(run: Results) -> Plot | None:
 def draw_confidence(run: Results) -> Figure:
     """A line a method; its accuracy as points where it changes predicted classes."""
     figure, (axes,) = new_figure(2.9)
-    x = np.arange(1, run.n_tasks + 1)
+    x = task_axis(axes, run)
     looks = looks_of(run, list(dict.fromkeys(["uncalibrated", lead_method(run)])))
     same = all(map(run.keeps_prediction, looks))
     for method, style in looks.items():
@@ -108,7 +108,6 @@ def draw_confidence(run: Results) -> Figure:
             axes.plot(x, accuracy, "D", color=color, markerfacecolor=PAPER, label=name, zorder=4)
             axes.vlines(x, accuracy, confidence.mean(axis=0), color=style.color, linewidth=1)
         _band(axes, x, confidence, f"confidence, {label}", style)
-    task_axis(axes, run)
     axes.set_ylabel("Percent")
     axes.grid(axis="y")
     axes.set_ylim(top=min(axes.get_ylim()[1], 103))
@@ -116,7 +115,7 @@ def draw_confidence(run: Results) -> Figure:
     return figure
 
 
-def _band(axes: Axes, x: np.ndarray, values: FloatArray, name: str, style: Look) -> None:
+def _band(axes: Axes, x: Sequence[int], values: FloatArray, name: str, style: Look) -> None:
     """Mean over seeds as a line, their standard deviation as whiskers."""
     error = np.nanstd(values, axis=0) if len(values) > 1 else None
     options = style.options(label=name, capsize=2.5, elinewidth=1)
@@ -140,11 +139,10 @@ def ideal_plot(run: Results) -> Plot | None:
 
 def _draw_ideal(run: Results, ideal: FloatArray, single: FloatArray) -> Figure:
     figure, (axes,) = new_figure(2.7)
-    x = np.arange(1, run.n_tasks + 1)
+    x = task_axis(axes, run)
     _band(axes, x, ideal, "each task's own", look("oracle_task"))
     axes.plot(x, single.mean(axis=0), label="one for all", **look("oracle_single").options())
     temperature_axis(axes, [*ideal.mean(axis=0), *single.mean(axis=0)])
-    task_axis(axes, run)
     figure.legend(loc="outside upper left", ncols=2, handlelength=2.2)
     return figure
 
@@ -164,7 +162,7 @@ def draw_learned_temperature(run: Results) -> Figure:
     means = {method: values.mean(axis=0) for method, values in run.temperatures_by_method().items()}
     found = dict(sorted(means.items(), key=lambda item: -item[1][-1]))
     figure, (axes,) = new_figure(max(3.3, 0.2 * len(found)))
-    x = np.arange(1, run.n_tasks + 1)
+    x = task_axis(axes, run)
     looks = looks_of(run, list(means))
     for method, mean in found.items():
         style = looks[method]
@@ -174,6 +172,5 @@ def draw_learned_temperature(run: Results) -> Figure:
         label = "ideal" if ideal else run.label(method)
         axes.plot(x, mean, zorder=2 if ideal else 3, label=label, **style.options())
     temperature_axis(axes, np.concatenate(list(found.values())).tolist())
-    task_axis(axes, run)
     figure.legend(loc="outside right upper", handlelength=2.6)
     return figure

@@ -17,8 +17,6 @@ from equable.errors import FileFormatError
 from equable.files import read_json, read_sealed
 from equable.reports.results.results import Record, Results
 
-Scores = Mapping[tuple[int, int, str], Score]
-
 
 def load_results(folder: Path) -> Results:
     """Read the scores of a run folder; ablations, noise floors and provenance where they exist."""
@@ -38,13 +36,11 @@ def load_results(folder: Path) -> Results:
     outputs = {score.outputs for (_, task, _), score in scores.items() if task == last}
     arrivals = list(_arrivals(folder / "arrivals", outputs))
     settings = folder / "config.toml"
-    text = settings.read_text(encoding="utf-8", errors="replace") if settings.exists() else ""
-    config = parse_toml(text, str(settings))
-    environment = folder / "environment.json"
+    config = parse_toml(settings.read_text(encoding="utf-8", errors="replace"), str(settings))
     return Results(
         name=folder.resolve().name,
         config=config,
-        environment=read_json(environment) if environment.exists() else {},
+        environment=read_json(folder / "environment.json"),
         scores=scores,
         noise=noise,
         ablations=_ablations(folder / "ablations", outputs),
@@ -64,7 +60,7 @@ def _own_methods(config: Mapping[str, Any]) -> dict[str, Method]:
     }
 
 
-def _require_one_setting(folder: Path, scores: Scores) -> None:
+def _require_one_setting(folder: Path, scores: Mapping[tuple[int, int, str], Score]) -> None:
     """Refuse scores of different settings, which no table may compare."""
     first, *others = scores.items()
     for key, score in others:

@@ -65,14 +65,9 @@ class Results:
     file: FileSource | None = None
 
     @cached_property
-    def last_task(self) -> int:
-        """The newest task that any seed has finished."""
-        return max(task for _, task, _ in self.scores)
-
-    @property
     def n_tasks(self) -> int:
-        """Tasks seen so far."""
-        return self.last_task + 1
+        """Tasks that the furthest seed has finished."""
+        return 1 + max(task for _, task, _ in self.scores)
 
     @property
     def has_tasks(self) -> bool:
@@ -93,7 +88,7 @@ class Results:
     @cached_property
     def seeds(self) -> tuple[int, ...]:
         """The seeds that have finished the last task; the others do not enter any mean."""
-        return tuple(sorted({seed for seed, task, _ in self.scores if task == self.last_task}))
+        return tuple(sorted({seed for seed, task, _ in self.scores if task == self.n_tasks - 1}))
 
     @cached_property
     def unfinished(self) -> tuple[int, ...]:
@@ -103,14 +98,14 @@ class Results:
     @cached_property
     def methods(self) -> tuple[str, ...]:
         """Names in the order of `known`, unknown ones last."""
-        seen = {method for _, task, method in self.scores if task == self.last_task}
+        seen = {method for _, task, method in self.scores if task == self.n_tasks - 1}
         return (*(m for m in self.known if m in seen), *sorted(seen - set(self.known)))
 
     @property
     def ranked(self) -> tuple[str, ...]:
         """The methods that are compared: no variants, no bounds, none that lacks a seed."""
-        own_right = [m for m in self.methods if not (self.method(m).variant or self.method(m).bound)]
-        return tuple(m for m in own_right if m == "uncalibrated" or self.is_whole(m))
+        compared = [m for m in self.methods if not (self.method(m).variant or self.method(m).bound)]
+        return tuple(m for m in compared if m == "uncalibrated" or self.is_whole(m))
 
     def is_whole(self, method: str) -> bool:
         """Whether the method has a score for every seed that has finished the last task."""
@@ -175,8 +170,7 @@ class Results:
 
     def at(self, method: str, task: int | None = None) -> list[Score]:
         """The method's scores after a task (default: the last), one a seed."""
-        task = self.last_task if task is None else task
-        keys = ((seed, task, method) for seed in self.seeds)
+        keys = ((seed, self.n_tasks - 1 if task is None else task, method) for seed in self.seeds)
         return [self.scores[key] for key in keys if key in self.scores]
 
     def metric(self, method: str, name: str, task: int | None = None) -> Spread | None:
@@ -227,7 +221,8 @@ class Results:
 
     def floor(self, index: int | None = None) -> Spread | None:
         """Noise floor of the average ECE after the last task, or of one task."""
-        found = [self.noise[s, self.last_task] for s in self.seeds if (s, self.last_task) in self.noise]
+        keys = ((seed, self.n_tasks - 1) for seed in self.seeds)
+        found = [self.noise[key] for key in keys if key in self.noise]
         return spread([r["average"] if index is None else r["noise_floor"][index] for r in found])
 
     @property
@@ -255,19 +250,19 @@ class Results:
         batches = [batch for score in self.at(method) for batch in score.facts.get("batches", [])]
         return spread([float(batch[name]) for batch in batches if int(batch["task"]) == task])
 
-    def seconds_of(self, seed: int, task: int, method: str) -> Mapping[str, float] | None:
-        """Runtime of one step in parts; None where the step was not scored."""
-        score = self.scores.get((seed, task, method))
-        return self.seconds.get((seed, task, method), None if score is None else score.seconds)
+    def seconds_of(self, seed: int, method: str) -> list[Mapping[str, float]]:
+        """Runtime in parts of each step that was scored."""
+        known = {key: score.seconds for key, score in self.scores.items()} | dict(self.seconds)
+        keys = [(seed, task, method) for task in range(self.n_tasks)]
+        return [known[key] for key in keys if key in known]
 
     def summed_seconds(self, method: str, part: str) -> Spread | None:
         """Seconds of a part, or "total", summed over tasks as in the paper's table."""
         totals = []
         for seed in self.seeds:
-            steps = [self.seconds_of(seed, t, method) for t in range(self.n_tasks)]
-            found = [step for step in steps if step is not None]
-            if len(found) == len(steps):
-                totals.append(sum(sum(s.values()) if part == "total" else s.get(part, 0.0) for s in found))
+            steps = self.seconds_of(seed, method)
+            if len(steps) == self.n_tasks:
+                totals.append(sum(sum(s.values()) if part == "total" else s.get(part, 0.0) for s in steps))
         return spread(totals)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from equable.reports.results import Results, Spread, number, spread
@@ -63,10 +64,10 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
         return replace(marked, rows=(*marked.rows, *rest))
 
     name, title = ("tasks", "Every task and method") if results.has_tasks else ("main", "All rows")
-    notes: tuple[str, ...] = (NARROW_NOTE,) if narrow else (seeds_note(results), TASKS_NOTE)
-    notes += (bound_note(results, methods),) if any(map(results.seeds_at_bound, methods)) else ()
+    notes = [NARROW_NOTE] if narrow else [seeds_note(results), TASKS_NOTE]
     sections = tuple(section(view) for view in results.views)
-    return Table(name, results.title, title, "Method", columns, sections, notes)
+    all_notes = tuple(filter(None, [*notes, bound_note(results, methods)]))
+    return Table(name, results.title, title, "Method", columns, sections, all_notes)
 
 
 def _task_cell(results: Results, method: str, view: int, column: Column, narrow: bool) -> Cell:
@@ -103,17 +104,17 @@ def _temperature(results: Results, method: str, view: int, column: Column, narro
 
 def steps_table(results: Results, metric: str = "average_ece") -> Table:
     """A metric after every task, over the tasks seen until then."""
-    change = metric != "average_ece"
-    steps = [(f"after_{t + 1}", f"After {t + 1}") for t in range(results.n_tasks)]
-    columns = [points(*step, 2, ranked=True) if change else percent(*step, ranked=True) for step in steps]
+    column = replace(METRICS[metric], about="")
+    names = [f"After {t + 1}" for t in range(results.n_tasks)]
+    columns = [replace(column, key=name.lower().replace(" ", "_"), label=name) for name in names]
 
     def cells(method: str) -> list[Cell]:
-        if change and method == "uncalibrated":
+        if column.signed and method == "uncalibrated":
             return [Cell()] * len(columns)
         return [cell(c, results.metric(method, metric, t)) for t, c in enumerate(columns)]
 
-    title = f"{'maxΔECE' if change else 'Average ECE'} after each task"
-    name = "steps_worst" if change else "steps"
+    name = "steps_worst" if column.signed else "steps"
+    title = f"{column.label} after each task"
     return method_table(results, name, title, columns, cells, [seeds_note(results)])
 
 
@@ -130,14 +131,12 @@ def protocol_table(results: Results) -> Table:
     """T-CIL's protocol: ECE of all seen test rows pooled, equal-width and equal-mass, averaged over steps."""
     kinds = ("uniform", "quantile")
 
-    def over_steps(method: str, kind: str) -> list[float]:
-        means = []
+    def over_steps(method: str, kind: str) -> Iterator[float]:
         for seed in results.seeds:
-            steps = [results.scores.get((seed, t, method)) for t in range(results.n_tasks)]
-            values = [step.pooled[kind] for step in steps if step is not None]
-            if len(values) == len(steps):
-                means.append(sum(values) / len(values))
-        return means
+            keys = [(seed, task, method) for task in range(results.n_tasks)]
+            values = [results.scores[key].pooled[kind] for key in keys if key in results.scores]
+            if len(values) == results.n_tasks:
+                yield sum(values) / len(values)
 
     def cells(method: str) -> list[Cell]:
         steps = [spread(over_steps(method, kind)) for kind in kinds]

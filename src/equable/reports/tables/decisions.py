@@ -65,16 +65,16 @@ def _by_arrival(
     note: str,
 ) -> Table | None:
     """A section for each arrival with the rows of each method; a file without tasks has one arrival."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in results.decisions:
-        if record["seed"] in results.seeds:
-            heading = arrival_name((record["arrival"], record["batch"]))
-            found.setdefault((heading, record["method"]), []).append(record)
-    sections: dict[str, list[Row]] = {}
-    for (heading, method), records in found.items():
-        sections.setdefault(heading, []).extend(rows(method, records))
-    if not sections:
+    decisions = [record for record in results.decisions if record["seed"] in results.seeds]
+    if not decisions:
         return None
-    measured = sorted({record["seed"] for records in found.values() for record in records})
-    made = tuple(Section(heading, tuple(lines)) for heading, lines in sections.items())
-    return Table(name, results.title, title, "Method", columns, made, (seeds_note(results, measured), note))
+    found: dict[str, dict[str, list[Record]]] = {}
+    for record in decisions:
+        heading = arrival_name((record["arrival"], record["batch"]))
+        found.setdefault(heading, {}).setdefault(record["method"], []).append(record)
+    sections = tuple(
+        Section(heading, tuple(row for method, records in by_method.items() for row in rows(method, records)))
+        for heading, by_method in found.items()
+    )
+    notes = (seeds_note(results, sorted({record["seed"] for record in decisions})), note)
+    return Table(name, results.title, title, "Method", columns, sections, notes)

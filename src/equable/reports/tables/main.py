@@ -8,7 +8,7 @@ from dataclasses import replace
 from equable.benchmark import main_metrics
 from equable.reports import paper
 from equable.reports.results import Results, spread
-from equable.reports.results.verdicts import average_verdict, harmed_tasks
+from equable.reports.sentences import average_verdict, harmed_tasks
 from equable.reports.tables.table import (
     NOTHING,
     Cell,
@@ -120,7 +120,7 @@ def seeds_note(results: Results, measured: Sequence[int] | None = None) -> str:
     high = max(results.counts)
     counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     if results.file:
-        last = results.task_name(results.last_task).lower()
+        last = results.task_name(results.n_tasks - 1).lower()
         return f"{counts} rows a task, the last is {last}." if results.has_tasks else f"{counts} rows."
     rows = f"test sets of {counts} rows a task"
     if len(seeds) == 1:

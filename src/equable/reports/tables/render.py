@@ -48,15 +48,13 @@ def markdown(table: Table) -> str:
     for section in table.sections:
         if section.title:
             grid.append([f"*{_plain(section.title)}*", *[""] * width])
-        grid += [[_plain(row.label), *map(_markdown_cell, row.cells)] for row in section.rows]
+        for row in section.rows:
+            cells = (f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text) for cell in row.cells)
+            grid.append([_plain(row.label), *cells])
     heading, *rows = ["| " + " | ".join(texts) + " |" for texts in grid]
     notes = [f"\n{_plain(note)}" for note in table.all_notes]
     ruled = "|" + ":---|" + "---:|" * width
     return "\n".join([f"### {_plain(table.full_title)}", "", heading, ruled, *rows, *notes]) + "\n"
-
-
-def _markdown_cell(cell: Cell) -> str:
-    return f"**{_plain(cell.text)}**" if cell.best else _plain(cell.text)
 
 
 def _plain(text: str) -> str:
