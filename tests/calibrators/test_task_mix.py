@@ -1,4 +1,4 @@
-"""TaskMix: e-values, planted label shift, batches that must not be harmed, and what it explains."""
+"""TaskMix: its formula, planted label shift, batches that must not be harmed, and what it explains."""
 
 import warnings
 
@@ -7,8 +7,7 @@ import pytest
 
 import equable
 from equable.calibrators import task_mix
-from equable.calibrators.class_mix import estimate_mix
-from equable.calibrators.task_mix import fixed_orders, log_evidence
+from equable.calibrators.task_mix import log_evidence
 from equable.errors import EvidenceWarning, InputError, ShiftWarning, UnsupportedError
 from planted import make_incremental
 
@@ -45,77 +44,6 @@ def nll(p, y):
     return -np.log(p[np.arange(len(y)), y]).mean()
 
 
-# Evidence ---------------------------------------------------------------------------------------------
-
-
-def reference_batches(n_tasks, n_rows, seed):
-    """The prior and the ratios of 2,000 batches mixed like it, (2000, T, n), with true posteriors."""
-    rng = np.random.default_rng(seed)
-    prior = rng.dirichlet(np.full(n_tasks, 20.0))
-    tasks = rng.choice(n_tasks, (2000, n_rows), p=prior)
-    seen = 1.5 * np.eye(n_tasks)[tasks] + rng.normal(size=(2000, n_rows, n_tasks))
-    likelihood = np.exp(1.5 * seen)
-    return prior, (likelihood / (likelihood @ prior)[..., None]).swapaxes(1, 2)
-
-
-@pytest.mark.parametrize("n_tasks", [2, 10, 100])
-def test_the_evidence_of_reference_batches_is_1_on_average(n_tasks):
-    """Exact for an order that does not look at the rows. In batches of three the values have a light tail;
-    of longer ones the mean of 2,000 hangs on a few, and its standard error says little."""
-    prior, ratios = reference_batches(n_tasks, 3, n_tasks)
-    values = np.exp(log_evidence(ratios, prior, 1000.0))
-    assert (np.abs(values.mean(axis=0) - 1) < 3 * values.std(axis=0) / np.sqrt(2000)).all()
-
-
-@pytest.mark.parametrize("n_tasks", [2, 10, 100])
-def test_sorted_rows_keep_the_evidence_near_1_and_mistakes_rare(n_tasks):
-    """Rows are sorted before they are put in the fixed orders, which moves the mean by up to 0.06."""
-    prior, ratios = reference_batches(n_tasks, 5, n_tasks)
-    order = np.lexsort(np.log(ratios).round(9).swapaxes(0, 1))[:, None]
-    values = np.exp(log_evidence(np.take_along_axis(ratios, order, axis=2), prior, 1000.0))
-    assert (np.abs(values.mean(axis=0) - 1) < 0.06 + 3 * values.std(axis=0) / np.sqrt(2000)).all()
-    assert (values.mean(axis=1) >= 10).mean() < 0.1
-
-
-def test_the_evidence_equals_a_loop():
-    rng = np.random.default_rng(0)
-    prior = np.array([0.5, 0.3, 0.2])
-    ratios = rng.dirichlet(np.ones(3), 9) / prior
-    found = log_evidence(ratios.T[None], prior, 6.5)[0]
-    for k, s in enumerate((0.5, 2, 8, 32)):
-        likelihoods = []
-        for order in fixed_orders(9):
-            counts, product = s * prior, 1.0
-            for row in ratios[order[:7]]:
-                gain = row * counts
-                product *= gain.sum() / counts.sum()
-                counts = counts + gain / gain.sum()
-            likelihoods.append(product)
-        assert found[k] == pytest.approx(np.log(np.mean(likelihoods)))
-
-
-def test_fixed_orders_are_two_different_permutations():
-    for n in (1, 2, 33, 4000):
-        orders = fixed_orders(n)
-        np.testing.assert_array_equal(np.sort(orders, axis=1), [np.arange(n)] * 2)
-    places = np.arange(4000)
-    for pair in ((orders[0], places), (orders[1], places), tuple(orders)):
-        assert abs(np.corrcoef(*pair)[0, 1]) < 0.05
-
-
-def test_left_out_mixes_equal_a_loop():
-    rng = np.random.default_rng(1)
-    prior, n, s = np.array([0.5, 0.3, 0.2]), 6, 2.0
-    ratios = rng.dirichlet(np.ones(3), n) / prior
-    shares = ratios * prior
-    for _ in range(500):
-        mixes = (shares.sum(axis=0) - shares + s * prior) / (n - 1 + s)
-        shares = ratios * mixes
-        shares /= shares.sum(axis=1, keepdims=True)
-    found = estimate_mix(ratios.T[None], prior[None], s, leave_one_out=True)[0].T
-    np.testing.assert_allclose(found, mixes, atol=1e-6)
-
-
 # Identities -------------------------------------------------------------------------------------------
 
 
@@ -150,25 +78,48 @@ def test_groups_do_not_see_one_another(fitted):
         np.testing.assert_allclose(together[groups == group], alone, rtol=0, atol=1e-9)
 
 
-def test_the_answer_is_that_of_the_formula(fitted):
-    """Against the method written row by row."""
-    logits, _ = gaussian(25, [0.6, 0.3, 0.1, 0.0], 4)
-    p = bias_corrected(fitted).predict_proba(logits)
-    by_task = p.reshape(25, N_TASKS, PER_TASK).sum(axis=2)
-    prior = fitted.prior_.reshape(N_TASKS, PER_TASK).sum(axis=1)
-    ratios = by_task / prior
-    evidence = log_evidence(ratios[np.lexsort(np.log(ratios).round(9).T)].T[None], prior, 1e9)[0]
+def left_out_mixes(ratios, prior, s, kappa):
+    """Q (n, T): rows of a batch of more than m rows count κ each."""
+    n = len(ratios)
+    shares = ratios * prior
+    for _ in range(500):
+        mixes = (kappa * (shares.sum(axis=0) - shares) + s * prior) / (kappa * (n - 1) + s)
+        shares = ratios * mixes
+        shares /= shares.sum(axis=1, keepdims=True)
+    return mixes
+
+
+@pytest.mark.parametrize(
+    ("n_calibration", "calibration_mix", "n"), [(2400, EVEN, 25), (120, [0.6, 0.2, 0.1, 0.1], 300)]
+)
+def test_the_answer_is_that_of_the_formula(n_calibration, calibration_mix, n):
+    """Against the method written row by row, also in a batch of more rows than the calibration buffer."""
+    calibration, labels = gaussian(n_calibration, calibration_mix, 0)
+    tasks = labels // PER_TASK
+    cal = equable.TaskMix().fit(calibration, labels, tasks=tasks)
+    logits, _ = gaussian(n, [0.4, 0.3, 0.2, 0.1], 4)
+    p = bias_corrected(cal).predict_proba(logits)
+    by_task = p.reshape(n, N_TASKS, PER_TASK).sum(axis=2)
+    ratios = by_task / EVEN  # tasks have the same weight in the fit
+    row_weights = 1 / np.bincount(tasks)[tasks]
+    m = row_weights.sum() ** 2 / (row_weights**2).sum()
+    evidence = log_evidence(ratios[np.lexsort(np.log(ratios).round(9).T)].T[None], EVEN, m)[0]
     weights = np.r_[10, np.exp(evidence) / 4]
     weights /= weights.sum()
-    tilts = np.full((25, N_TASKS), weights[0])
+    tilts = np.full((n, N_TASKS), weights[0])
+    mix = weights[0] * EVEN
+    kappa = min(1, m / n)
     for weight, s in zip(weights[1:], (0.5, 2, 8, 32), strict=True):
-        mixes = estimate_mix(ratios.T[None], prior[None], s, leave_one_out=True)[0].T
-        shares = ratios * mixes
-        tilts += weight * shares / shares.sum(axis=1, keepdims=True) / by_task
+        shares = ratios * left_out_mixes(ratios, EVEN, s, kappa)
+        shares /= shares.sum(axis=1, keepdims=True)
+        tilts += weight * shares / by_task
+        mix = mix + weight * (kappa * shares.sum(axis=0) + s * EVEN) / (kappa * n + s)
     expected = p * np.repeat(tilts, PER_TASK, axis=1)
     expected /= expected.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(fitted.predict_proba(logits), expected, atol=1e-9)
-    assert fitted.explain(logits)[0].reference_probability == pytest.approx(weights[0])
+    np.testing.assert_allclose(cal.predict_proba(logits), expected, atol=1e-6)
+    facts = cal.explain(logits)[0]
+    assert facts.reference_probability == pytest.approx(weights[0])
+    np.testing.assert_allclose(facts.mix, mix, atol=1e-6)
 
 
 def test_one_task_gives_the_bias_correction():
@@ -261,9 +212,13 @@ def test_certain_rows_and_masked_classes_give_numbers(fitted):
 def test_of_a_huge_batch_evenly_spaced_rows_stand_for_all(fitted, monkeypatch):
     logits, _ = gaussian(4000, [0.7, 0.1, 0.1, 0.1], 11)
     whole = fitted.predict_proba(logits)
+    mix = fitted.explain(logits)[0].mix
     monkeypatch.setattr(task_mix, "MOST_ROWS", 1000)
     part = fitted.predict_proba(logits)
     assert 0 < np.abs(part - whole).max() < 0.05
+    estimate = fitted.explain(logits)[0].mix
+    assert estimate.sum() == pytest.approx(1)
+    np.testing.assert_allclose(estimate, mix, atol=0.05)
     order = np.random.default_rng(0).permutation(4000)
     np.testing.assert_allclose(fitted.predict_proba(logits[order]), part[order], atol=1e-9)
 
@@ -300,6 +255,15 @@ def test_few_effective_rows_cause_a_warning():
     assert facts.effective_rows < 10
     with pytest.warns(EvidenceWarning, match="fewer than 10"):
         cal.predict_proba(batch)
+
+
+def test_a_weight_counts_like_so_many_equal_rows_in_the_range_of_the_logits():
+    data = make_incremental()
+    weights = np.random.default_rng(0).integers(1, 9, len(data.y))
+    found = equable.TaskMix().fit(data.logits, data.y, tasks=data.tasks, sample_weight=weights)
+    rows = np.repeat(np.arange(len(data.y)), weights)
+    repeated = equable.TaskMix().fit(data.logits[rows], data.y[rows], tasks=data.tasks[rows])
+    np.testing.assert_allclose(found.spread_, repeated.spread_)
 
 
 def test_another_scale_of_the_logits_causes_a_warning(fitted):
