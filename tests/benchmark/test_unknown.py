@@ -38,7 +38,8 @@ def outputs(labels, rng):
 def test_rows_between_the_classes_are_told_by_both_scores():
     rng = np.random.default_rng(2)
     buffer, test = (outputs(np.repeat(np.arange(4), 50), rng) for _ in range(2))
-    step = Step(1, buffer, buffer, test, None, {})
+    elsewhere = Outputs(buffer.logits, buffer.labels, np.ones_like(buffer.features), buffer.tasks)
+    step = Step(1, elsewhere, buffer, test, None, {})  # prototypes are those of the buffer
     near = rng.normal(scale=0.1, size=(200, 4)) + 5 / 4  # the same distance to all prototypes
     found = measure_unknown(step, Outputs(3 * near, features=near))
     assert list(found) == [

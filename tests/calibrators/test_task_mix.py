@@ -9,7 +9,7 @@ import equable
 from equable.calibrators import task_mix
 from equable.calibrators.class_mix import estimate_mix
 from equable.calibrators.task_mix import fixed_orders, log_evidence
-from equable.errors import EvidenceWarning, InputError, ShiftWarning, UnsupportedError
+from equable.errors import EvidenceWarning, ShiftWarning
 from planted import make_incremental
 
 N_TASKS, PER_TASK = 4, 3
@@ -150,25 +150,39 @@ def test_groups_do_not_see_one_another(fitted):
         np.testing.assert_allclose(together[groups == group], alone, rtol=0, atol=1e-9)
 
 
-def test_the_answer_is_that_of_the_formula(fitted):
-    """Against the method written row by row."""
-    logits, _ = gaussian(25, [0.6, 0.3, 0.1, 0.0], 4)
-    p = bias_corrected(fitted).predict_proba(logits)
-    by_task = p.reshape(25, N_TASKS, PER_TASK).sum(axis=2)
-    prior = fitted.prior_.reshape(N_TASKS, PER_TASK).sum(axis=1)
-    ratios = by_task / prior
-    evidence = log_evidence(ratios[np.lexsort(np.log(ratios).round(9).T)].T[None], prior, 1e9)[0]
+@pytest.mark.parametrize(
+    ("n_calibration", "calibration_mix", "n"), [(2400, EVEN, 25), (120, [0.6, 0.2, 0.1, 0.1], 300)]
+)
+def test_the_answer_is_that_of_the_formula(n_calibration, calibration_mix, n):
+    """Against the method written row by row, also in a batch of more rows than the calibration buffer."""
+    calibration, labels = gaussian(n_calibration, calibration_mix, 0)
+    tasks = labels // PER_TASK
+    cal = equable.TaskMix().fit(calibration, labels, tasks=tasks)
+    logits, _ = gaussian(n, [0.6, 0.3, 0.1, 0.0], 4)
+    p = bias_corrected(cal).predict_proba(logits)
+    by_task = p.reshape(n, N_TASKS, PER_TASK).sum(axis=2)
+    ratios = by_task / EVEN  # tasks have the same weight in the fit
+    row_weights = 1 / np.bincount(tasks)[tasks]
+    m = row_weights.sum() ** 2 / (row_weights**2).sum()
+    evidence = log_evidence(ratios[np.lexsort(np.log(ratios).round(9).T)].T[None], EVEN, m)[0]
     weights = np.r_[10, np.exp(evidence) / 4]
     weights /= weights.sum()
-    tilts = np.full((25, N_TASKS), weights[0])
+    tilts = np.full((n, N_TASKS), weights[0])
+    mix = weights[0] * EVEN
+    kappa = min(1, m / n)
     for weight, s in zip(weights[1:], (0.5, 2, 8, 32), strict=True):
-        mixes = estimate_mix(ratios.T[None], prior[None], s, leave_one_out=True)[0].T
+        # (κ Σ W + s π) / (κ (n − 1) + s) is the mix of rows of weight 1 under the strength s / κ
+        mixes = estimate_mix(ratios.T[None], EVEN[None], s / kappa, leave_one_out=True)[0].T
         shares = ratios * mixes
-        tilts += weight * shares / shares.sum(axis=1, keepdims=True) / by_task
+        shares /= shares.sum(axis=1, keepdims=True)
+        tilts += weight * shares / by_task
+        mix = mix + weight * (kappa * shares.sum(axis=0) + s * EVEN) / (kappa * n + s)
     expected = p * np.repeat(tilts, PER_TASK, axis=1)
     expected /= expected.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(fitted.predict_proba(logits), expected, atol=1e-9)
-    assert fitted.explain(logits)[0].reference_probability == pytest.approx(weights[0])
+    np.testing.assert_allclose(cal.predict_proba(logits), expected, atol=1e-9)
+    facts = cal.explain(logits)[0]
+    assert facts.reference_probability == pytest.approx(weights[0])
+    np.testing.assert_allclose(facts.mix, mix, atol=1e-9)
 
 
 def test_one_task_gives_the_bias_correction():
@@ -261,9 +275,13 @@ def test_certain_rows_and_masked_classes_give_numbers(fitted):
 def test_of_a_huge_batch_evenly_spaced_rows_stand_for_all(fitted, monkeypatch):
     logits, _ = gaussian(4000, [0.7, 0.1, 0.1, 0.1], 11)
     whole = fitted.predict_proba(logits)
+    mix = fitted.explain(logits)[0].mix
     monkeypatch.setattr(task_mix, "MOST_ROWS", 1000)
     part = fitted.predict_proba(logits)
     assert 0 < np.abs(part - whole).max() < 0.05
+    estimate = fitted.explain(logits)[0].mix
+    assert estimate.sum() == pytest.approx(1)
+    np.testing.assert_allclose(estimate, mix, atol=0.05)
     order = np.random.default_rng(0).permutation(4000)
     np.testing.assert_allclose(fitted.predict_proba(logits[order]), part[order], atol=1e-9)
 
@@ -302,6 +320,15 @@ def test_few_effective_rows_cause_a_warning():
         cal.predict_proba(batch)
 
 
+def test_a_weight_counts_like_so_many_equal_rows_in_the_range_of_the_logits():
+    data = make_incremental()
+    weights = np.random.default_rng(0).integers(1, 9, len(data.y))
+    found = equable.TaskMix().fit(data.logits, data.y, tasks=data.tasks, sample_weight=weights)
+    rows = np.repeat(np.arange(len(data.y)), weights)
+    repeated = equable.TaskMix().fit(data.logits[rows], data.y[rows], tasks=data.tasks[rows])
+    np.testing.assert_allclose(found.spread_, repeated.spread_)
+
+
 def test_another_scale_of_the_logits_causes_a_warning(fitted):
     logits, _ = gaussian(300, EVEN, 13)
     with warnings.catch_warnings():
@@ -311,45 +338,3 @@ def test_another_scale_of_the_logits_causes_a_warning(fitted):
     for scale in (0.3, 3.0):
         with pytest.warns(ShiftWarning, match="1 of 1 batches have logits of another scale"):
             fitted.predict_proba(scale * logits)
-
-
-def test_files_keep_the_setting_of_the_base(tmp_path):
-    data = make_incremental()
-    for base in (None, equable.BiasCorrection(by="class"), equable.BiasCorrection(by="newest")):
-        cal = equable.TaskMix(odds=np.inf if base is None else 3.0, base=base)
-        cal.fit(data.logits, data.y, tasks=data.tasks).save(tmp_path / "cal")
-        again = equable.load(tmp_path / "cal")
-        assert repr(again) == repr(cal)
-        np.testing.assert_array_equal(again.class_tasks_, [0, 0, 0, 1, 1, 1, 2, 2, 2])
-        found, expected = (c.predict_proba(data.logits, groups=data.tasks) for c in (again, cal))
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_what_is_refused(fitted):
-    data = make_incremental(n_per_class=5)
-    both = np.where(np.arange(len(data.y)) == np.flatnonzero(data.y == 4)[0], 2, data.tasks)
-    no_four = data.y != 4
-    for cal, rows, tasks, words in (
-        (equable.TaskMix(), slice(None), None, "TaskMix.fit needs tasks="),
-        (equable.TaskMix(base=equable.BiasCorrection(by="class")), slice(None), None, "needs tasks="),
-        (equable.TaskMix(), slice(None), both, "class 4 has rows of the tasks"),
-        (equable.TaskMix(), no_four, data.tasks[no_four], "class 4 has none"),
-        (equable.TaskMix(odds=0), slice(None), data.tasks, "odds must be .*got 0"),
-        (equable.TaskMix(odds=-1.0), slice(None), data.tasks, "odds must be .*got -1"),
-        (equable.TaskMix(odds=float("nan")), slice(None), data.tasks, "odds must be .*got nan"),
-        (equable.TaskMix(odds="ten"), slice(None), data.tasks, "odds must be .*got 'ten'"),
-        (equable.TaskMix(base="class"), slice(None), data.tasks, "base must be .*got 'class'"),
-        (equable.TaskMix(base=equable.ARC()), slice(None), data.tasks, r"base must be .*got ARC\("),
-        (
-            equable.TaskMix(base=equable.BiasCorrection(by="day")),
-            slice(None),
-            data.tasks,
-            "by must be .*'day'",
-        ),
-    ):
-        with pytest.raises(InputError, match=words):
-            cal.fit(data.logits[rows], data.y[rows], tasks=tasks)
-    with pytest.raises(InputError, match=r"groups must have shape \(5,\)"):
-        fitted.predict_proba(np.zeros((5, 12)), groups=[0, 1])
-    with pytest.raises(UnsupportedError, match="no single temperature"):
-        fitted.temperature(np.zeros((5, 12)))

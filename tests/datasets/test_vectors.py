@@ -26,6 +26,8 @@ def test_all_three_floats_become_float32_and_splits_are_kept(tmp_path, dtype):
         test_features=test,
         test_labels=np.arange(8)[:, None] % 4,
         oos_test_features=test + 9,
+        oos_train_features=test + 7,
+        oos_val_features=test + 8,
     )
     data = load_dataset(path)
     assert isinstance(data, VectorDataset)

@@ -77,15 +77,60 @@ def test_the_batch_guarantee_with_the_buffers_mix_is_split_conformal():
     np.testing.assert_array_equal(sets.predict_set(test.logits), expected)
 
 
-def test_posteriors_are_those_of_fits_without_the_row():
+@pytest.mark.parametrize("guarantee", ["task", "batch"])
+def test_thresholds_are_those_of_a_buffer_mixed_like_the_batch(shared, guarantee):
+    """Against the definition, row by row."""
+    calibrator = shared.calibrator
+    logits, _ = rows_of([0.75, 0.2, 0.05], 80, np.random.default_rng(8))
+    mix = calibrator.explain(logits)[0].mix
+    prior = calibrator.prior_.reshape(3, 2).sum(axis=1)
+    p = shared.posteriors * np.repeat(mix / prior, 2)
+    p /= p.sum(axis=1, keepdims=True)
+    scores = 1 - own(p, shared.labels)
+    tasks = shared.labels // 2
+    weights = mix / (np.bincount(tasks) / len(tasks))
+    thresholds = []
+    for task in range(3):
+        if guarantee == "task":
+            mine = np.sort(scores[tasks == task])
+            thresholds.append(mine[int(np.ceil((len(mine) + 1) * LEVEL)) - 1])
+        else:
+            wanted = LEVEL * (weights[tasks].sum() + weights[task])
+            thresholds.append(min(s for s in scores if weights[tasks][scores <= s].sum() >= wanted))
+    p = calibrator.predict_proba(logits)
+    expected = 1 - p <= np.repeat(thresholds, 2)
+    expected[np.arange(80), p.argmax(axis=1)] = True
+    sets = equable.PredictionSets.from_cross_fit(shared, LEVEL, guarantee)
+    np.testing.assert_array_equal(sets.predict_set(logits), expected)
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "by_row"),
+    [
+        (equable.TemperatureScaling(), equable.TemperatureScaling()),
+        (equable.TaskMix(), equable.BiasCorrection()),
+    ],
+)
+def test_posteriors_are_those_of_fits_without_the_row(calibrator, by_row):
+    """Of TaskMix those of its bias correction: rows of a fold do not see one another."""
     data = make_incremental(n_per_class=7)
-    shared = make(equable.TemperatureScaling(), data.logits, data.y)
+    shared = make(calibrator, data.logits, data.y, tasks=data.tasks)
     folds = _folds(data.y, 9, 0)
-    assert np.bincount(folds).min() >= 12
     for fold in range(5):
         held = folds == fold
-        other = equable.TemperatureScaling().fit(data.logits[~held], data.y[~held])
-        np.testing.assert_array_equal(shared.posteriors[held], other.predict_proba(data.logits[held]))
+        by_row.fit(data.logits[~held], data.y[~held], tasks=data.tasks[~held])
+        np.testing.assert_array_equal(shared.posteriors[held], by_row.predict_proba(data.logits[held]))
+
+
+def test_folds_have_equal_shares_of_every_class():
+    """Classes of 7, 12, 3, 20 and 1 rows; the last is in no fold."""
+    rng = np.random.default_rng(6)
+    y = rng.permutation(np.repeat(np.arange(5), [7, 12, 3, 20, 1]))
+    folds = _folds(y, 5, 0)
+    assert folds[y == 4].tolist() == [-1]
+    for rows in (y < 4, y == 0, y == 1, y == 2, y == 3):
+        assert np.ptp(np.bincount(folds[rows], minlength=5)) <= 1
+    assert not np.array_equal(folds, _folds(y, 5, 1))
 
 
 @pytest.mark.parametrize("name", sorted(equable.CALIBRATORS))

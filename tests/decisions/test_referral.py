@@ -35,9 +35,10 @@ def test_the_error_among_accepted_rows_exceeds_the_bound_in_at_most_one_of_ten_d
 
 
 def test_the_threshold_is_the_lowest_whose_upper_bound_passes():
-    """Against a loop with scipy's quantile; equal weights, ties and one weight of two."""
+    """Against a loop with scipy's quantile; ties, and every third row of the largest weight."""
     rng = np.random.default_rng(1)
-    for weights in (np.ones(60), np.where(np.arange(60) % 3, 1.0, 2.0)):  # a row has over 1 % of the weight
+    for largest in (1.0, 2.0, 3.0):
+        weights = np.where(np.arange(60) % 3, 1.0, largest)  # a row has at least 1 % of the weight
         top = np.round(rng.beta(8, 1, 60), 2)
         wrong = rng.random(60) > top
         found = lowest_threshold(top[None], wrong[None], weights[None], np.zeros(1), 0.2, 0.8)[0]
@@ -49,6 +50,28 @@ def test_the_threshold_is_the_lowest_whose_upper_bound_passes():
             if beta.ppf(0.8, errors + 1, n - errors) <= 0.2:
                 passing.append(tau)
         assert found == min(passing)
+
+
+def test_thresholds_are_those_of_a_buffer_mixed_like_the_batch():
+    """Against the definition, row by row; the threshold itself is compared with a loop above."""
+    rng = np.random.default_rng(6)
+    logits, y = planted(400, rng, shift=1.0)
+    shared = cross_fit(equable.TaskMix(), logits, y, tasks=y // 2)
+    logits, y = planted(200, rng, shift=1.0)
+    batch = logits[(y < 2) | (np.arange(200) % 4 == 0)]
+    mix = shared.calibrator.explain(batch)[0].mix
+    p = shared.posteriors * np.repeat(mix / shared.calibrator.prior_.reshape(2, 2).sum(axis=1), 2)
+    p /= p.sum(axis=1, keepdims=True)
+    tasks = shared.labels // 2
+    weights = (mix / (np.bincount(tasks) / len(tasks)))[tasks]
+    rows = p.max(axis=1), p.argmax(axis=1) != shared.labels, weights
+    for max_error in (0.05, 0.08, 0.1):
+        expected = _lowest_threshold(*(row[None] for row in rows), np.zeros(1), max_error, 0.9)[0]
+        found = equable.Referral.from_cross_fit(shared, max_error).thresholds_of(
+            shared.calibrate(batch, None, None)
+        )
+        assert 0.5 < expected < 1
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_accepted_rows_follow_the_mix_of_their_batch():

@@ -42,9 +42,10 @@ def test_columns_are_standardised_by_the_first_rows_alone():
     )
 
 
-def test_a_column_that_is_constant_in_the_first_task_keeps_the_scale_of_the_others():
-    data = np.random.default_rng(2).normal(size=(60, 4)).astype(np.float32)
-    data[:30, 0] = 0.3 + 1e-8 * data[:30, 0]  # constant up to rounding
+@pytest.mark.parametrize("scale", [0.01, 1, 100])
+def test_a_column_that_is_constant_in_the_first_task_keeps_the_scale_of_the_others(scale):
+    data = (scale * np.random.default_rng(2).normal(size=(60, 4))).astype(np.float32)
+    data[:30, 0] = scale * 0.3 + 1e-8 * data[:30, 0]  # constant up to rounding
     x = Vectors(data, np.arange(30)).batch(torch.arange(30, 60)).numpy()
     assert 0.5 < x[:, 0].std() < 2
 
