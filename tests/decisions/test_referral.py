@@ -66,7 +66,7 @@ def test_thresholds_are_those_of_a_buffer_mixed_like_the_batch():
     weights = (mix / (np.bincount(tasks) / len(tasks)))[tasks]
     rows = p.max(axis=1), p.argmax(axis=1) != shared.labels, weights
     for max_error in (0.05, 0.08, 0.1):
-        expected = _lowest_threshold(*(row[None] for row in rows), np.zeros(1), max_error, 0.9)[0]
+        expected = lowest_threshold(*(row[None] for row in rows), np.zeros(1), max_error, 0.9)[0]
         found = equable.Referral.from_cross_fit(shared, max_error).thresholds_of(
             shared.calibrate(batch, None, None)
         )
