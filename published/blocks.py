@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from equable.reports.results import Results
 from equable.reports.tables import Table
 from equable.reports.tables.main import AT_BOUND, METRICS, beside_paper_table, bound_note, metric_cells
@@ -108,6 +110,11 @@ def rarest(run: Published) -> int:
     return min(min(extra["classes"]["calibration"]) for extra in run.extras)
 
 
+def recency(run: Published, name: str) -> str:
+    """A measure of `extras.recency` in percent, mean over seeds."""
+    return number(100 * float(np.mean([extra["recency"][name] for extra in run.extras])), 0)
+
+
 def runs_table(runs: Sequence[Published]) -> str:
     """One line per run."""
     rows = []
@@ -121,7 +128,9 @@ def runs_table(runs: Sequence[Published]) -> str:
                 f"{results.n_tasks}",
                 accuracy.text,
                 accuracy_by_task(results),
-                ", ".join(f"{n:,}" for n in results.counts),
+                recency(run, "within_task"),
+                recency(run, "to_last_task"),
+                f"{min(results.counts):,}" if len(set(results.counts)) == 1 else f"{min(results.counts):,}–{max(results.counts):,}",
                 f"{rarest(run)}",
             ]
         )
@@ -131,7 +140,9 @@ def runs_table(runs: Sequence[Published]) -> str:
         "Tasks",
         "Accuracy (%)",
         "by task",
-        "Test rows by task",
+        "within the task (%)",
+        "Earlier rows given to the last task (%)",
+        "Test rows of a task",
         "Rarest class, calibration rows",
     ]
     return grid(heading, rows)

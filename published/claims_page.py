@@ -24,8 +24,8 @@ interval lies on the other side, and is *undecided* otherwise. A single seed is 
 - **not**: at least as many comparisons contradict the claim as support it. If all comparisons are undecided, the claim is not
   refuted; the seeds and rows are too few for a decision.
 
-On CIFAR-10 and CIFAR-100 the images are those of the paper and the training is shorter; the other datasets differ in pixels and
-sizes ([runs](index.md)). A claim that fails here can hold there."""
+On CIFAR-10, CIFAR-100 and TinyImageNet the images are those of the paper, and training is shorter ([runs](index.md)); the other datasets
+differ in pixels and sizes. A claim that fails here can hold there."""
 
 
 def table(runs: Runs) -> str:

@@ -48,6 +48,7 @@ def extra_record(step: Step, seed: int, settings: ScoreSettings) -> dict[str, An
         "all_correct": all_correct(step, settings.n_bins),
         "distances": distances(step),
         "classes": rows_of_classes(step),
+        "recency": recency(step.test),
     }
 
 
@@ -81,6 +82,25 @@ def pairs(step: Step, seed: int, settings: ScoreSettings) -> dict[str, dict[str,
             for m in PAIR_MEASURES
         }
     return found
+
+
+def recency(test: Outputs) -> dict[str, float]:
+    """How far the network prefers the last task, and how well it knows each task by itself.
+
+    ``within_task`` is the accuracy if the task of each row were known, mean over tasks; ``to_last_task`` is the
+    share of the rows of earlier tasks that get a class of the last task.
+    """
+    tasks = tasks_of(test)
+    task_of_class = np.empty(test.logits.shape[1], dtype=np.int64)
+    task_of_class[test.labels] = tasks  # every class has test rows
+    of_own_task = np.where(task_of_class == tasks[:, None], test.logits, -np.inf)
+    hits = of_own_task.argmax(axis=1) == test.labels
+    earlier = tasks < tasks.max()
+    chosen = task_of_class[test.logits[earlier].argmax(axis=1)]
+    return {
+        "within_task": float(np.mean([hits[tasks == task].mean() for task in np.unique(tasks)])),
+        "to_last_task": float((chosen == tasks.max()).mean()),
+    }
 
 
 def confidences(step: Step) -> list[dict[str, float]]:

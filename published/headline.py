@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 BEGIN = "<!-- results:begin -->"
 END = "<!-- results:end -->"
-DRAWN = ("uncalibrated", "rc", "dats", "bias", "taskmix")
-LISTED = ("uncalibrated", "rc", "tcil", "dats", "arc", "bias", "taskmix")
+SHOWN = ("uncalibrated", "rc", "dats", "bias", "taskmix")
 MEASURES = {"accuracy": "Accuracy (%)", "ece": "ECE (%)"}
 REAL = ("cifar100-slim", "bloodcell-slim")
 
@@ -35,7 +34,7 @@ def draw_headline(runs: Sequence[Published]) -> Figure:
     drawn, panels = new_figure(0.6 + 2.1 * len(runs), rows=len(runs), columns=len(MEASURES))
     places = [(run, measure) for run in runs for measure in MEASURES]
     for axes, (run, measure) in zip(panels, places, strict=True):
-        for method in DRAWN:
+        for method in SHOWN:
             values = by_task(run, method, measure)
             label = run.results.label(method)
             axes.plot(range(1, len(values) + 1), values, label=label, **look(method).options())
@@ -65,7 +64,7 @@ def headline_alt_text(runs: Sequence[Published]) -> str:
         found = [
             f"{run.results.label(method)} {number(min(by_task(run, method, 'accuracy')), 1)} "
             f"({number(max(by_task(run, method, 'ece')), 1)})"
-            for method in DRAWN
+            for method in SHOWN
         ]
         parts.append(f"{run.expected.dataset}: {', '.join(found)}")
     return f"Lowest accuracy and, in brackets, highest ECE of any task in percent. {'; '.join(parts)}."
@@ -75,7 +74,7 @@ def arrivals_grid(runs: Sequence[Published]) -> str:
     """Accuracy and average ECE of each method in the four standard arrivals."""
     body = []
     for run in runs:
-        for method in LISTED:
+        for method in SHOWN:
             cells = []
             for arrival in STANDARD:
                 values = [
@@ -101,7 +100,7 @@ def readme_block(runs: Sequence[Published]) -> str:
         f"*{shown[0].expected.network} after the last task, mean over seeds ({seeds}); a batch is the test set of one task.* The same "
         "networks when rows arrive in other ways:",
         arrivals_grid(shown),
-        "DATS, ARC and TaskMix use the mix of tasks in a batch; on single rows TaskMix equals bias correction. "
+        "DATS and TaskMix use the mix of tasks in a batch; on single rows TaskMix equals bias correction. "
         f"A perfectly calibrated model with a temperature per task would have an average ECE of {floors} on as many rows. "
         "`make results` computes these values from outputs stored in [results](results/README.md): [all datasets, intervals, the "
         "paper's tables beside ours and its claims](docs/results/index.md).",

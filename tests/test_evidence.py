@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from published import extras
 from published.claims import verdict
 from published.evidence import POINTS, Estimate, Evidence, above, below, estimate, no_harm, within
+
+from equable.outputs import Outputs
 
 
 def test_the_wider_end_of_both_intervals_counts():
@@ -56,3 +59,19 @@ def test_no_harm(mean, low, high, outcome):
 def test_verdicts(outcomes, said):
     one = Estimate(0.0, -1.0, 1.0, 3)
     assert verdict([Evidence("run", "what", one, POINTS, outcome) for outcome in outcomes]) == said
+
+
+def test_recency_by_hand():
+    """Two tasks of two classes: which rows know their class within the task, which go to the last task."""
+    rows = [
+        ([3, 1, 5, 0], 0, 0),  # to the last task; right within its own
+        ([1, 3, 0, 0], 0, 0),  # stays in its task, wrong class
+        ([0, 2, 0, 9], 1, 0),  # to the last task; right within its own
+        ([0, 0, 4, 1], 2, 1),  # right
+        ([9, 0, 1, 2], 2, 1),  # wrong within its own task
+        ([0, 0, 1, 2], 3, 1),  # right
+    ]
+    logits, labels, tasks = map(np.array, zip(*rows, strict=True))
+    found = extras.recency(Outputs(logits, labels, tasks=tasks))
+    assert found["within_task"] == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert found["to_last_task"] == pytest.approx(2 / 3)
