@@ -130,7 +130,9 @@ def runs_table(runs: Sequence[Published]) -> str:
                 accuracy_by_task(results),
                 recency(run, "within_task"),
                 recency(run, "to_last_task"),
-                f"{min(results.counts):,}" if len(set(results.counts)) == 1 else f"{min(results.counts):,}–{max(results.counts):,}",
+                f"{min(results.counts):,}"
+                if len(set(results.counts)) == 1
+                else f"{min(results.counts):,}–{max(results.counts):,}",
                 f"{rarest(run)}",
             ]
         )
