@@ -94,7 +94,7 @@ def forged(draw, originals):
             header[part][key] = draw(VALUES)
     if draw(st.integers(0, 9)) == 0:
         header["class"] = draw(VALUES | st.sampled_from(list(equable.CALIBRATORS)))
-    for key in draw(st.lists(st.sampled_from([*tensors, *EXTRAS]), max_size=2)):
+    for key in draw(st.lists(st.sampled_from([*sorted(tensors), *EXTRAS]), max_size=2)):
         wrong = arrays().filter(lambda array: array.dtype.str in PLAIN)
         tensors[key] = draw(wrong | st.just(np.ones((K, D))) | st.just(np.full(1, 8.0)))
     tensors = {key: np.ascontiguousarray(tensor) for key, tensor in tensors.items()}
