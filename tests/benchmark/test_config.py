@@ -237,7 +237,7 @@ def test_config_toml_reads_back_as_it_was(tmp_path):
 
 def test_every_network_can_be_chosen():
     for name in NETWORK_TABLE:
-        load_config("digits", settings=[f"network.name={name}"])
+        assert load_config("digits", settings=[f"network.name={name}"]).network.name == name
 
 
 def test_a_run_of_before_there_were_learners_is_experience_replay(tmp_path):
