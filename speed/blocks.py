@@ -20,7 +20,7 @@ ROWS = 10_000_000
 CLASSES = 100
 FIT_ROWS = 20_000
 LIMIT = 2 << 30
-METHODS = ("ts", "arc")
+METHODS = ("ts", "arc", "taskmix")
 
 
 def main(rows: int = ROWS) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def calibrate(name: str, folder: str) -> dict[str, Any]:
     z = np.load(Path(folder) / "logits.npy", mmap_mode="r")
     out = np.lib.format.open_memmap(Path(folder) / "probabilities.npy", "w+", np.float16, z.shape)
     y = np.arange(FIT_ROWS) % CLASSES
-    calibrator = equable.CALIBRATORS[name]().fit(z[:FIT_ROWS], y)
+    calibrator = equable.CALIBRATORS[name]().fit(z[:FIT_ROWS], y, tasks=y // 10)
     held = memory("VmSize")
     resource.setrlimit(resource.RLIMIT_AS, (held + LIMIT, held + LIMIT))
     start = time.perf_counter()

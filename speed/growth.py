@@ -1,29 +1,37 @@
-"""Growth of fit and apply of every calibrator with rows, classes and groups: seconds, exponents, memory.
+"""Growth of every calibrator and decision with rows, classes and groups: seconds, exponents, memory.
 
 Each point runs in a subprocess, so that its peak of memory can be measured. The exponent is the slope of
 log seconds against log size between the last two points; 1 is linear. A fit that would take longer than
-`BUDGET`, extrapolated from the previous size, uses as many rows as the previous one.
+`BUDGET`, extrapolated from the previous size, uses as many rows as the previous one. Decisions have a
+calibration buffer of at most `BUFFER` rows and use TaskMix. Each group is one update of `Monitor`, and the
+labels of its rows follow at once.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from equable.files import write_text
+from equable.reports.figures.style import distinct_looks, drawing, new_figure, to_svg
 from speed.peer_worker import memory
 
 Point = dict[str, Any]
 
 FEATURES = 64
-NAMES = ("uncalibrated", "ts", "ets", "pts", "dats", "arc")
+CALIBRATORS = ("uncalibrated", "ts", "ets", "pts", "dats", "arc", "bias", "taskmix")
+DECISIONS = ("PredictionSets", "Referral", "Monitor")
+NAMES = (*CALIBRATORS, *DECISIONS)
 # axis → points (rows, classes, groups), N·K ≤ 1e8
 AXES = {
     "rows": [(n, 100, 10) for n in (1_000, 10_000, 100_000, 1_000_000)],
@@ -35,7 +43,11 @@ TITLES = {
     "classes": "20,000 rows, 10 groups",
     "groups": "100,000 rows × 100 classes",
 }
-BUDGET = 120.0  # seconds
+#: Small groups of many rows: what a large test set is. The goal is for TaskMix.
+MANY_GROUPS = (1_000_000, 100, 1_000)
+SECONDS_GOAL, BYTES_GOAL = 30.0, 2 << 30
+BUDGET = 60.0  # seconds
+BUFFER = 20_000
 # The fit does not depend on the groups, so it uses few rows on this axis.
 ROWS_BEFORE_GROUPS = 2_000
 
@@ -52,20 +64,11 @@ def planted(n_rows: int, n_classes: int) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def measure(name: str, n_rows: int, n_classes: int, n_groups: int, n_fit: int) -> Point:
-    """One point: seconds and peak of memory above the input, of fit and of predict_proba."""
-    import equable
-
+    """One point: seconds and peak of memory above the input, of fitting and applying."""
     z, y, features = planted(n_rows, n_classes)
-    tasks = (y * 10) // n_classes
-    calibrator = equable.CALIBRATORS[name]()
     groups = np.arange(n_rows) * n_groups // n_rows
-    out = np.empty(z.shape, dtype=np.float32)
-    out[:] = 0  # allocate the memory before the measurement
+    calls = calls_of(name, z, y, features, groups, n_fit)
     found: Point = {"input_bytes": z.nbytes + features.nbytes}
-    calls = {
-        "fit": lambda: calibrator.fit(z[:n_fit], y[:n_fit], features=features[:n_fit], tasks=tasks[:n_fit]),
-        "apply": lambda: calibrator.predict_proba(z, features=features, groups=groups, out=out),
-    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for what, call in calls.items():
@@ -76,18 +79,60 @@ def measure(name: str, n_rows: int, n_classes: int, n_groups: int, n_fit: int) -
             found[what] = {
                 "seconds": time.perf_counter() - start,
                 "peak_bytes": max(0, memory("VmHWM") - before),
+                "process_bytes": memory("VmHWM"),
             }
     return found
 
 
+def calls_of(
+    name: str, z: np.ndarray, y: np.ndarray, features: np.ndarray, groups: np.ndarray, n_fit: int
+) -> dict[str, Callable[[], object]]:
+    """The two calls that are timed."""
+    import equable
+
+    tasks = (y * 10) // z.shape[1]
+    rows = (z[:n_fit], y[:n_fit])
+    about = {"features": features[:n_fit], "tasks": tasks[:n_fit]}
+    calibrator = equable.CALIBRATORS["taskmix" if name in DECISIONS else name]()
+    if name == "Monitor":
+        monitor = []
+
+        def fit() -> None:
+            monitor.append(equable.Monitor(calibrator.fit(*rows, **about)))
+
+        def stream() -> None:
+            for part in np.split(np.arange(len(z)), np.flatnonzero(np.diff(groups)) + 1):
+                monitor[0].update(z[part], features[part])
+                monitor[0].feedback(part[-monitor[0].keep :], y[part][-monitor[0].keep :])
+
+        return {"fit": fit, "apply": stream}
+    if name in DECISIONS:
+        decision = getattr(equable, name)(calibrator)
+        apply = decision.accept if name == "Referral" else decision.predict_set
+        return {
+            "fit": lambda: decision.fit(*rows, **about),
+            "apply": lambda: apply(z, features=features, groups=groups),
+        }
+    out = np.empty(z.shape, dtype=np.float32)
+    out[:] = 0  # allocate the memory before the measurement
+    return {
+        "fit": lambda: calibrator.fit(*rows, **about),
+        "apply": lambda: calibrator.predict_proba(z, features=features, groups=groups, out=out),
+    }
+
+
 def main() -> dict[str, Any]:
-    """All points of all axes."""
+    """All points of all axes, and the point of many groups."""
     points: list[Point] = []
-    for axis, sizes in AXES.items():
+    for axis, sizes in (*AXES.items(), ("many groups", [MANY_GROUPS])):
         for name in NAMES:
             before: Point | None = None
             for n_rows, n_classes, n_groups in sizes:
-                n_fit = ROWS_BEFORE_GROUPS if axis == "groups" else affordable(n_rows, n_classes, before)
+                n_fit = affordable(n_rows, n_classes, before)
+                if "groups" in axis:
+                    n_fit = ROWS_BEFORE_GROUPS
+                elif name in DECISIONS:
+                    n_fit = min(n_fit, BUFFER)
                 point = {
                     "axis": axis,
                     "calibrator": name,
@@ -104,6 +149,9 @@ def main() -> dict[str, Any]:
     return {
         "points": points,
         "budget": BUDGET,
+        "buffer": BUFFER,
+        "seconds_goal": SECONDS_GOAL,
+        "bytes_goal": BYTES_GOAL,
         "exponents": {what: exponents(points, what) for what in ("fit", "apply")},
     }
 
@@ -153,29 +201,26 @@ def measured(points: list[Point], axis: str, name: str, what: str) -> list[Point
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Seconds against size, one panel per axis; solid: applying, dotted: fitting."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "equable"
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(1, len(AXES), figsize=(11, 3.8), sharey=True, layout="constrained")
-    for panel, axis in zip(panels, AXES, strict=True):
-        for position, name in enumerate(NAMES):
-            for what, style in (("apply", "-"), ("fit", ":")):
+    """Seconds against size, one row of panels per axis: applying and fitting."""
+    with drawing():
+        looks = dict(zip(NAMES, distinct_looks(NAMES), strict=True))
+        figure, panels = new_figure(7.4, len(AXES), 2, sharey=True)
+        for place, (axis, what) in enumerate(itertools.product(AXES, ("apply", "fit"))):
+            panel = panels[place]
+            if (axis, what) == ("groups", "fit"):  # does not depend on them
+                panel.axis("off")
+                panel.legend(*panels[0].get_legend_handles_labels(), loc="center")
+                continue
+            for name in NAMES:
                 mine = measured(results["points"], axis, name, what)
                 sizes = [p[axis] for p in mine]
-                seconds = [p[what]["seconds"] for p in mine]
-                label = name if what == "apply" else None
-                panel.plot(sizes, seconds, style, color=f"C{position}", marker="o", ms=3, label=label)
-        panel.set(xscale="log", yscale="log", xlabel=axis)
-        panel.grid(alpha=0.3)
-        panel.set_title(TITLES[axis], fontsize=9)
-    panels[0].set_ylabel("seconds")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(NAMES))
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+                panel.plot(sizes, [p[what]["seconds"] for p in mine], label=name, **looks[name].options())
+            panel.set(xscale="log", yscale="log", xlabel=axis.capitalize())
+            panel.grid()
+            panel.set_title(f"{'Applying' if what == 'apply' else 'Fitting'}: {TITLES[axis]}", fontsize=8)
+            if what == "apply":
+                panel.set_ylabel("Seconds")
+        write_text(path, to_svg(figure))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def met(ratio: list[float] | None, goal: float, at_most: bool = False) -> str:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -76,12 +76,10 @@ def temperature(results: Results) -> str:
         "## One temperature\n\n"
         "The fit uses float32 logits in memory. The error is |log T − log T\\*|, where T\\* is the root of the exact "
         "derivative to 1e-12. A peer with an error above 0.01 has not found the minimum and is not compared. "
-        "The ratio is the time of the fastest correct peer divided by that of equable; the goal is 3 for up to 10⁵ "
-        "numbers and 8 above.\n\n"
+        "The ratio is the time of the fastest correct peer divided by that of equable.\n\n"
         + table(["rows × classes", "", "time", "error in log T", "ratio to equable, goal"], rows)
-        + f"\nThe error of equable is {'the smallest at every size' if exact else 'NOT the smallest at every size'}. "
-        "In this measurement the last passes over large float32 inputs were in float32, so the error there is 1e-8 instead "
-        "of 1e-14; the current version uses float64.\n\n" + stamp(results)
+        + f"\nThe error of equable is {'the smallest at every size' if exact else 'NOT the smallest at every size'}.\n\n"
+        + stamp(results)
     )
 
 
@@ -94,11 +92,6 @@ def ece(results: Results) -> str:
         "calibration; for the peers two replicates are timed and extrapolated. Memory is the peak above the memory before the "
         "call, as a multiple of the input.\n\n"
     )
-    if "numpy_ratio" in found["ece"]:  # stored before the compiled code was removed
-        text += (
-            "At the time of this measurement `equable` used C code and `equable, not compiled` a faster numpy code; both have "
-            "been replaced by plain numpy, which has not been measured yet.\n\n"
-        )
     rows = []
     for what, label in (("ece", "ECE"), ("bootstrap", "bootstrap")):
         fastest = found[what]["fastest"]
@@ -112,8 +105,6 @@ def ece(results: Results) -> str:
             if name == fastest:
                 ratio = found[what]["ratio"]
                 comparison = f"**{spread(ratio)}** {met(ratio, goal)}"
-                if without := found[what].get("numpy_ratio"):
-                    comparison += f"; not compiled {spread(without)}"
             rows.append([*cells, seconds(peer["seconds"]), f"{peer['memory']:.2f}", comparison])
     shapes = [
         [
@@ -123,7 +114,6 @@ def ece(results: Results) -> str:
                 for peer in shape["contestants"].values()
             ),
             spread(shape["ratio"]),
-            *([spread(shape["numpy_ratio"])] if "numpy_ratio" in shape else []),
         ]
         for shape in found["shapes"]
     ]
@@ -131,7 +121,6 @@ def ece(results: Results) -> str:
         "rows × classes",
         *found["shapes"][0]["contestants"],
         "ratio to equable",
-        *(["to equable, not compiled"] if "numpy_ratio" in found["shapes"][0] else []),
     ]
     return (
         text
@@ -159,16 +148,13 @@ def phase(results: Results) -> str:
             for name in ("DATS", "ARC")
         ),
     ]
-    outputs = "outputs of a trained BloodCell model" if found["real_outputs"] else "planted outputs"
-    tcil = found["tcil"]
     return (
         f"## Calibration phase of one step\n\nThe phase consists of forward passes of the rows that a method needs, and its fit; "
-        f"{found['network']}, {outputs}. DATS needs all validation rows of the current task, so its goal is "
+        f"{found['network']}, stored outputs of the last BloodCell task. DATS needs all validation rows of the current task, so its goal is "
         "1.05 × the ratio of rows. In the paper DATS takes 1.16–2.5 × RC.\n\n"
         + table(["", "rows", "time", "ratio to RC", "goal"], rows)
-        + f"\nThe search of T-CIL with {tcil['exemplars']} exemplars takes {spread(tcil['ratio'])} of the time of a "
-        "version that recomputes means, targets and gradients at every bisection step: "
-        f"{met(tcil['ratio'], tcil['goal'], at_most=True)}.\n\n" + stamp(results)
+        + "\n"
+        + stamp(results)
     )
 
 
@@ -202,16 +188,37 @@ def growth(results: Results) -> str:
         if p["rows"] == largest
     ]
     return (
-        "## Growth\n\n![Seconds of fitting (dotted) and applying (solid) against rows, classes and groups]"
-        "(images/growth.svg)\n\nSolid lines: applying; dotted lines: fitting. Fits of more than "
-        f"{found['budget']:.0f} s are not in the figure. The table contains the exponents between the two largest sizes; 1 "
-        "is linear. The exponent of a fit also depends on its number of steps.\n\n"
+        "## Growth\n\n![Seconds of applying and fitting against rows, classes and groups](images/growth.svg)\n\n"
+        f"Fits of more than {found['budget']:.0f} s are not in the figure. `PredictionSets`, `Referral` and `Monitor` use "
+        f"TaskMix and a calibration buffer of at most {found['buffer']:,} rows. For `Monitor` a group is one update, followed "
+        "by the labels of its rows. The table contains the exponents between the two largest sizes; 1 is linear. The "
+        "exponent of a fit also depends on its number of steps.\n\n"
         + table(["", *(f"{'fitting' if w == 'fit' else 'applying'}, {axis}" for w, axis in columns)], rows)
-        + f"\nThe next table is for {largest:,} rows × 100 classes (float32) with `out=`. Memory is the peak above the memory "
-        "before the call; for applying it is a multiple of the input (logits and features).\n\n"
+        + f"\nThe next table is for {largest:,} rows × 100 classes (float32) in 10 groups. Calibrators use `out=`. Memory is "
+        "the peak above the memory before the call; for applying it is a multiple of the input (logits and features).\n\n"
         + table(["", "applying", "memory", "rows fitted", "fitting", "memory"], memory)
         + "\n"
+        + many_groups(found)
         + stamp(results)
+    )
+
+
+def many_groups(found: Results) -> str:
+    """Applying to many small groups, with the goal of TaskMix."""
+    rows = []
+    for point in found["points"]:
+        if point["axis"] == "many groups" and "error" not in point:
+            took, held = point["apply"]["seconds"], point["apply"]["process_bytes"]
+            goal = ""
+            if point["calibrator"] == "taskmix":
+                reached = took <= found["seconds_goal"] and held <= found["bytes_goal"]
+                goal = f"{'met' if reached else 'missed'} (≤ {found['seconds_goal']:.0f} s, {found['bytes_goal'] / 2**30:.0f} GiB)"
+            rows.append([point["calibrator"], f"{took:.1f} s", f"{held / 1e6:,.0f} MB", goal])
+            size = f"{point['rows']:,} rows × {point['classes']} classes in {point['groups']:,} groups"
+    return (
+        f"{size}; the memory is the peak of the whole process, input and output included:\n\n"
+        + table(["", "applying", "memory", "goal"], rows)
+        + "\n"
     )
 
 
@@ -252,17 +259,9 @@ def waiting(results: Results) -> str:
         "## Latency\n\nCPU seconds of a new process, compared with a reference (`import numpy`; for the help "
         "`import typer, rich`):\n\n"
         + table(["", "time", "reference", "ratio"], rows)
-        + f"\nStages of digits with one seed (wall time, and CPU time of all processes): {stage_seconds}. At the time of this "
-        "measurement a second report kept unchanged files; the current version writes all of them.\n\n"
+        + f"\nStages of digits with one seed (wall time, and CPU time of all processes): {stage_seconds}.\n\n"
         + stamp(results)
     )
-
-
-# Remove with the next measurement.
-MEASURED_AT_0_1 = (
-    "At the time of this measurement training also used Winograd convolutions, a multi-threaded batch norm and settings "
-    "of malloc, which have been removed."
-)
 
 
 def replay_training(results: Results) -> str:
@@ -291,9 +290,7 @@ def replay_training(results: Results) -> str:
         f"## Replay training\n\nImages per second, {results['network']}, {results['batch']} rows per step, compared with the "
         "Replay strategy of Avalanche; `processor` uses CPU seconds, which other programs affect less. Both train "
         "the same modules, and convolutions take four fifths of a step. equable uses another memory layout "
-        "(channels last) and a shorter loop. "
-        + MEASURED_AT_0_1
-        + "\n\n"
+        "(channels last) and a shorter loop.\n\n"
         + table(["image, threads, clock", "equable", "Avalanche", "ratio", "goal"], rows)
         + _room_left(results["results"])
         + f"{missing}\n*{results['date']}, {results['hardware']}; {', '.join(sorted(packages))}.*\n"
