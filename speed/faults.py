@@ -25,6 +25,8 @@ from speed.soak import SETTINGS, write_data
 from speed.timing import cpu_name
 
 KILLS = {"run": 30, "apply": 100, "Monitor.save": 100}
+#: A seed process ends by itself when its run is gone.
+SECONDS_TO_NOTICE = 2.0
 RESULT = Path(__file__).parent / "results" / "faults.json"
 CLI = [sys.executable, "-m", "equable.cli"]
 #: Updates and saves a monitor again and again; the file is saved after batches of 50 rows.
@@ -92,19 +94,20 @@ def outputs_of(run: Path) -> dict[str, bytes]:
 
 
 def kill_run(folder: Path, kills: int, choice: random.Random) -> dict[str, int]:
-    """Kill a run again and again, then let it finish: the outputs are those of a run left alone."""
+    """Kill runs, then let each finish: the outputs are those of a run left alone."""
     whole = finish(run_words(folder, folder / "alone"))
-    n_killed = 0
+    alone = outputs_of(folder / "alone")
+    assert alone
+    n_killed, differ, left = 0, 0, 0
     for _ in range(kills):
-        n_killed += killed(run_words(folder, folder / "killed"), choice.uniform(0, whole))
-    finish(run_words(folder, folder / "killed"))
-    same = outputs_of(folder / "killed") == outputs_of(folder / "alone")
-    assert outputs_of(folder / "alone")
-    return {
-        "kills": n_killed,
-        "content neither old nor new": int(not same),
-        "hidden files left": len(list((folder / "killed").rglob("*.part"))),
-    }
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            run = Path(name) / "run"
+            n_killed += killed(run_words(folder, run), choice.uniform(0.2 * whole, whole))
+            time.sleep(SECONDS_TO_NOTICE)
+            left += len(list(run.rglob("*.part")))
+            finish(run_words(folder, run))
+            differ += outputs_of(run) != alone
+    return {"kills": n_killed, "content neither old nor new": differ, "hidden files left": left}
 
 
 def kill_apply(folder: Path, kills: int, choice: random.Random) -> dict[str, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import stat
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -15,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from equable import files
 from equable.errors import FileFormatError, InputError
-from equable.files import atomic_path, read_json, read_npz, write_bytes, write_json, write_npz, write_text
+from equable.files import atomic_file, read_json, read_npz, write_bytes, write_json, write_npz, write_text
 
 # one folder serves all examples of a property: each writes its file anew
 SHARED_FOLDER = settings(
@@ -46,7 +48,35 @@ def test_an_entry_that_swallows_the_next_is_damage(tmp_path):
     assert sorted(read_npz(tmp_path / "x.npz")) == list(names)
 
 
+KILLED = """
+import os, sys
+from equable.files import atomic_file
+with atomic_file(sys.argv[1]) as stream:
+    stream.write(bytes(100_000))
+    stream.flush()
+    os._exit(9)
+"""
+
+
+def test_a_killed_process_leaves_nothing_half_written(tmp_path):
+    unnamed = files._open_unnamed(tmp_path)
+    if unnamed is None:
+        pytest.skip("this file system has no files without a name")
+    unnamed.close()
+    (tmp_path / "a.txt").write_text("old")
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "a.txt")], check=False)
+    assert ended.returncode == 9
+    assert names_in(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["without a name", "with a hidden name"])
 class TestAtomicWrites:
+    @pytest.fixture(autouse=True)
+    def _kind_of_file(self, hidden, monkeypatch):
+        if hidden:
+            monkeypatch.setattr(files, "_open_unnamed", lambda folder: None)
+
     def test_the_content_arrives_and_nothing_else(self, tmp_path):
         write_text(tmp_path / "new" / "folder" / "a.txt", "grüße\n")
         assert (tmp_path / "new" / "folder" / "a.txt").read_bytes() == "grüße\n".encode()
@@ -76,8 +106,8 @@ class TestAtomicWrites:
         target.write_text("old")
 
         def write_half():
-            with atomic_path(target) as temporary:
-                temporary.write_text("half of the n")
+            with atomic_file(target) as stream:
+                stream.write(b"half of the n")
                 raise error
 
         with pytest.raises(type(error)):
@@ -108,10 +138,11 @@ class TestAtomicWrites:
     def test_readers_see_the_old_file_until_the_end(self, tmp_path):
         target = tmp_path / "a.txt"
         target.write_text("old")
-        with atomic_path(target) as temporary:
-            temporary.write_text("new")
+        with atomic_file(target) as stream:
+            stream.write(b"new")
+            stream.flush()
             assert target.read_text() == "old"
-            assert temporary.parent == target.parent  # a move across file systems is not atomic
+            assert os.fstat(stream.fileno()).st_dev == target.stat().st_dev  # else the move is not atomic
         assert target.read_text() == "new"
 
     @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])

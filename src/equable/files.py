@@ -39,37 +39,49 @@ SEAL = "sha256"
 
 
 @contextmanager
-def atomic_path(path: PathLike) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; move it there when the block ends without an error.
+def atomic_file(path: PathLike) -> Iterator[BinaryIO]:
+    """Yield a new file to write to; it becomes `path` when the block ends without an error.
 
-    The target of a link is replaced. A device or a pipe is an ``OSError``.
+    The target of a link is replaced. A device or a pipe is an ``OSError``. On Linux the new file has no name
+    until it is whole, so that nothing of it stays when the process is killed; where the file system has no
+    such files, it is a hidden file beside `path`.
     """
     target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
     if target.exists() and not target.is_file() and not target.is_dir():
         raise OSError(errno.EINVAL, "must be a file; it is a device, a pipe or a socket", str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    hidden = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        # os.open applies the umask; tempfile would make the file unreadable for its group
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        yield temporary
-        with open(temporary, "rb") as stream:
+        with _open_unnamed(target.parent) or open(hidden, "xb") as stream:
+            yield stream
+            stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+            if not hidden.exists():
+                # os.link follows symbolic links only if it is given a folder, which an absolute path ignores
+                os.link(f"/proc/self/fd/{stream.fileno()}", hidden, src_dir_fd=stream.fileno())
+        os.replace(hidden, target)
     except OSError as error:
-        # a full disk names no file, a read-only folder the temporary one
-        if error.errno is not None and error.filename in (None, str(temporary)):
+        # a full disk names no file, a read-only folder the hidden one
+        if error.errno is not None and error.filename in (None, str(hidden)):
             error.filename = str(target)
         raise
     finally:
         with suppress(OSError):  # moved, or never made
-            temporary.unlink()
+            hidden.unlink()
+
+
+def _open_unnamed(folder: Path) -> BinaryIO | None:
+    """A file in `folder` without a name; None where the system has none."""
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+        with suppress(OSError):
+            return open(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666), "w+b")
+    return None
 
 
 def write_bytes(path: PathLike, data: bytes) -> None:
     """Write `data` to `path` atomically."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(data)
+    with atomic_file(path) as stream:
+        stream.write(data)
 
 
 def write_text(path: PathLike, text: str) -> None:
@@ -133,7 +145,7 @@ def write_npz(path: PathLike, arrays: Mapping[str, np.ndarray], *, compress: boo
         if not _is_plain(array.dtype):
             raise InputError(f"array {name!r} must hold plain numbers or text; got dtype {array.dtype}")
     method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    with atomic_file(path) as target, zipfile.ZipFile(target, "w") as archive:
         for name in sorted(arrays):
             member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, so that equal arrays give equal bytes
             member.compress_type = method

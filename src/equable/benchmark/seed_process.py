@@ -130,7 +130,8 @@ def do(job: SeedJob) -> SeedState:
         count = run_seed(job)
     except Exception as error:
         if not (job.progress and isinstance(error, EquableError | OSError)):
-            traceback.print_exc()
+            with suppress(OSError):  # the disk is full; the error is in the answer
+                traceback.print_exc()
         return SeedState("failed", f"{type(error).__name__}: {error}")
     for failure in count.failed:
         _log(job, failure)
@@ -163,7 +164,8 @@ def remove_partial_files(folder: RunFolder, seed: int) -> None:
 
 def _log(job: SeedJob, text: str) -> None:
     if not job.progress:  # else the terminal shows progress bars
-        print(f"{time.strftime('%F %T %Z')} seed {job.seed} {text}", flush=True)
+        with suppress(OSError):  # a full disk must not hide the error that follows
+            print(f"{time.strftime('%F %T %Z')} seed {job.seed} {text}", flush=True)
 
 
 if __name__ == "__main__":
