@@ -27,9 +27,8 @@ import numpy as np
 
 from equable.benchmark.methods import METHODS
 from equable.benchmark.process_pool import one_thread
-from equable.benchmark.run_folder import OUTPUT_FILES, RunFolder, open_run, outputs_digest
+from equable.benchmark.run_folder import OUTPUT_FILES, RunFolder, open_run, outputs_digest, seal_settings
 from equable.benchmark.score_record import Score
-from equable.benchmark.sealed_settings import seal_settings
 from equable.benchmark.settings import Config
 from equable.benchmark.task_outputs import load_step
 from equable.benchmark.unknown import FILE as UNKNOWN

@@ -80,7 +80,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 BENCHMARK_GROUPS = {
     "config": "main_metrics settings config config_errors layers grid user_methods methods "
     "oracles lascal tcil task_outputs",
-    "folder": "run_folder sealed_settings environment progress run_data lease",
+    "folder": "run_folder environment progress run_data lease",
     "scoring": "score_record score_method score decide batching ablate process_pool unknown",
     "running": "train workers seed_process run status",
 }

@@ -9,12 +9,13 @@ from equable.benchmark.config import load_config, read_config
 from equable.benchmark.environment import describe_environment
 from equable.benchmark.run_folder import (
     RunFolder,
+    changes,
+    comparable,
     open_run,
     outputs_digest,
     require_seeds,
     start_run,
 )
-from equable.benchmark.sealed_settings import changes, comparable
 from equable.errors import ConfigError, FileFormatError
 
 

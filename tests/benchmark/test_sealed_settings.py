@@ -6,10 +6,9 @@ import re
 import pytest
 
 from calling import call
-from equable.benchmark.run_folder import open_run, start_run
+from equable.benchmark.run_folder import SETTINGS_FILE, changes, open_run, sealed_settings, start_run
 from equable.benchmark.score import score_run
 from equable.benchmark.score_record import Score
-from equable.benchmark.sealed_settings import FILE, changes, sealed_settings
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_sealed, write_sealed
 
@@ -106,7 +105,7 @@ def test_a_deleted_line_is_an_edit_too(tiny_run):
 
 def test_settings_are_sealed_once_and_hold_no_place(tmp_path, tiny_config):
     start_run(tmp_path, tiny_config)
-    path = tmp_path / FILE
+    path = tmp_path / SETTINGS_FILE
     first = (path.read_bytes(), path.stat().st_mtime_ns)
     settings = read_sealed(path)["settings"]
     assert (settings["score.n_bins"], settings["data.source"]) == (10, "few.npz")
@@ -125,7 +124,7 @@ def test_damaged_settings_are_checked_against_the_sealed_ones(tiny_run, tiny_con
 
 
 def test_a_newer_seal_is_not_guessed_at(tiny_run):
-    write_sealed(tiny_run.path / FILE, {"schema": 2, "settings": {}})
+    write_sealed(tiny_run.path / SETTINGS_FILE, {"schema": 2, "settings": {}})
     with pytest.raises(FileFormatError, match=r"settings\.json is of a newer version than 1"):
         open_run(tiny_run.path)
 
@@ -136,11 +135,11 @@ WRONG_SEAL = b'{"schema": 1, "settings": {}, "sha256": "0"}'
 
 @pytest.mark.parametrize("damage", [None, b"", b"{}", b"[]", UNSEALED, WRONG_SEAL])
 def test_a_run_without_sealed_settings_is_refused_by_every_command(tiny_run, damage):
-    (tiny_run.path / FILE).unlink()
+    (tiny_run.path / SETTINGS_FILE).unlink()
     if damage is not None:
-        (tiny_run.path / FILE).write_bytes(damage)
+        (tiny_run.path / SETTINGS_FILE).write_bytes(damage)
     for command in ("run", "score", "arrivals", "ablate", "report", "status"):
-        assert_refused(tiny_run, command, tiny_run.path, message=f"{tiny_run.path / FILE} must")
+        assert_refused(tiny_run, command, tiny_run.path, message=f"{tiny_run.path / SETTINGS_FILE} must")
 
 
 def test_a_start_that_was_killed_before_config_toml_is_taken_up(tmp_path, tiny_config):

@@ -17,21 +17,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from equable.benchmark.config import read_config
 from equable.benchmark.environment import describe_environment
 from equable.benchmark.lease import FILE as LEASE_FILE
-from equable.benchmark.sealed_settings import FILE as SETTINGS_FILE
-from equable.benchmark.sealed_settings import (
-    changes,
-    comparable,
-    require_unedited,
-    seal_settings,
-    sealed_settings,
-)
 from equable.benchmark.settings import Config, flatten
 from equable.errors import ConfigError, FileFormatError
-from equable.files import read_json, read_sealed, sha256_of, write_json, write_text
+from equable.files import read_json, read_sealed, sha256_of, write_json, write_sealed, write_text
 
 GRID_FILE = "grid.toml"
+#: The settings that define the experiment, written once and sealed: {"schema": 1, "settings": {…}}.
+SETTINGS_FILE = "settings.json"
+SETTINGS_SCHEMA = 1
+#: Settings that may change when a run is resumed, as user methods may: they do not define the experiment.
+FREE_KEYS = ("seeds", "data.data_dir", "training.device", "training.threads")
 #: Files of a task that training writes and scoring reads.
 OUTPUT_FILES = ("validation.npz", "test.npz", "perturbed.npz")
 #: All files of a task that training writes.
@@ -61,12 +59,16 @@ class RunFolder:
         return self.scores / f"seed-{seed}_task-{task}_{method}.json"
 
     def config(self) -> Config:
-        """The settings the run was started with; edited ones are a `ConfigError`."""
-        return require_unedited(self.path)
-
-    def write_config(self, config: Config) -> None:
-        """Write ``config.toml``."""
-        write_text(self.config_path, config.to_toml())
+        """The settings in ``config.toml``, refused if they are not those that the run was started with."""
+        config = read_config(self.config_path)
+        changed = changes(sealed_settings(self.path), comparable(config.flat()))
+        if changed:
+            raise ConfigError(
+                f"{self.config_path} must be as the run was started; it was edited: {'; '.join(changed)} "
+                "(started with → now). Put it back, or start another run: "
+                f"equable run {self.config_path} --out NEW-FOLDER"
+            )
+        return config
 
     def finished_tasks(self, seed: int) -> list[int]:
         """Tasks 0 … t of this seed that are trained and stored."""
@@ -100,7 +102,7 @@ def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None)
         require_empty(path, "a run folder", but=[SETTINGS_FILE])  # left by a start that was killed
         seal_settings(path, config)
     if config != written:
-        folder.write_config(config)
+        write_text(folder.config_path, config.to_toml())
     _record_environment(path / "environment.json", data)
     return folder
 
@@ -115,6 +117,39 @@ def _intact_config(folder: RunFolder) -> Config | None:
     return open_run(folder.path).config() if stated >= set(sealed_settings(folder.path)) else None
 
 
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """``key: old → new`` for each key of both whose values differ."""
+    return [f"{key}: {old[key]!r} → {new[key]!r}" for key in old if key in new and old[key] != new[key]]
+
+
+def comparable(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that define the experiment."""
+    kept = {key: value for key, value in flat.items() if key not in FREE_KEYS}
+    # data may move to another folder: training compares the pixels
+    return kept | {"data.source": Path(flat["data.source"]).name}
+
+
+def seal_settings(path: Path, config: Config) -> None:
+    """Write the settings that the run in `path` is started with."""
+    settings = comparable(config.flat())
+    write_sealed(path / SETTINGS_FILE, {"schema": SETTINGS_SCHEMA, "settings": settings})
+
+
+def sealed_settings(path: Path) -> dict[str, Any]:
+    """The settings that the run in `path` was started with."""
+    file = path / SETTINGS_FILE
+    value = read_sealed(file) if file.exists() else None
+    if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
+        raise FileFormatError(
+            f"{file} must hold the settings that the run was started with; it is missing or damaged. "
+            f"Restore it, or start another run: equable run {path / 'config.toml'} --out NEW-FOLDER"
+        )
+    if value.get("schema") != SETTINGS_SCHEMA:
+        raise FileFormatError(f"{file} is of a newer version than {SETTINGS_SCHEMA}. Update equable")
+    settings: dict[str, Any] = value["settings"]
+    return settings
+
+
 def require_empty(path: Path, kind: str, but: Iterable[str] = ()) -> None:
     """Refuse a folder that holds anything besides the lease and these names."""
     if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - {LEASE_FILE, *but}):
@@ -126,7 +161,7 @@ def open_run(path: Path) -> RunFolder:
     folder = RunFolder(path)
     if not folder.config_path.is_file():
         raise ConfigError(f"{path} must be a run folder; it has no config.toml")
-    require_unedited(path)
+    folder.config()
     return folder
 
 

@@ -30,7 +30,7 @@ from equable.benchmark.settings import Config, ScoreSettings
 from equable.benchmark.task_outputs import load_step
 from equable.benchmark.user_methods import check_methods, method_errors, methods_of, with_current_digests
 from equable.errors import FileFormatError, MethodError
-from equable.files import write_sealed
+from equable.files import write_sealed, write_text
 from equable.metrics import noise_floor
 
 SCHEMA = 1
@@ -72,7 +72,7 @@ def score_run(
         dropped = tuple(name for name in given if not _has_score(folder, config, name))
         kept = {name: own for name, own in config.methods.items() if name not in dropped}
         if before.with_methods(kept) != before:
-            folder.write_config(before.with_methods(kept))
+            write_text(folder.config_path, before.with_methods(kept).to_toml())
     return replace(count, dropped=dropped)
 
 

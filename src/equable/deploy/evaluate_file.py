@@ -262,8 +262,7 @@ def _decision_record(results: Results, record: Mapping[str, Any]) -> dict[str, A
     names = [results.task_name(view) for view in results.views]
     sets = {}
     for guarantee, found in record["sets"].items():
-        pairs = zip(names, found["coverage"], strict=True)
-        coverage = [{"name": name, "coverage": share} for name, share in pairs]
+        coverage = [{"name": n, "coverage": share} for n, share in zip(names, found["coverage"], strict=True)]
         sets[guarantee] = {"coverage": coverage, "size": found["size"]}
     return {key: value for key, value in record.items() if key != "seed"} | {"sets": sets}
 

@@ -140,6 +140,7 @@ def _sections(run: Results, tables: Mapping[str, Table], figures: Mapping[str, P
     curves = [name for name in figures if name.startswith("ablation_")]
     ablations = [name for name in tables if name.startswith("ablation_")]
     temperatures = ["learned_temperature", "ideal_temperature"]
+    accepted = [REFERRAL, accepted_sentence(run)]
     by_task = (["tasks"], temperatures, []) if run.file else ([], temperatures, ["tasks"])
     layout: list[tuple[str, str, list[str], list[str], list[str], list[str]]] = [
         # key, title, texts, tables, figures, folded tables
@@ -149,14 +150,7 @@ def _sections(run: Results, tables: Mapping[str, Table], figures: Mapping[str, P
         ("tasks", "Task by task", [], *by_task),
         ("reliability", "Reliability", [], [], reliability, []),
         ("arrival", "How rows arrive", [ARRIVAL], ["arrivals"], ["arrivals"], []),
-        (
-            "referral",
-            "Referral",
-            [REFERRAL, accepted_sentence(run)],
-            ["answered"],
-            ["referral"],
-            ["referral"],
-        ),
+        ("referral", "Referral", accepted, ["answered"], ["referral"], ["referral"]),
         ("sets", "Prediction sets", [SETS], ["sets"], [], []),
         ("estimates", "Estimates of a batch", [ESTIMATES], ["batch_estimates"], [], []),
         ("unknown", "Unknown classes", [UNKNOWN], ["unknown"], [], []),

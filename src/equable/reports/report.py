@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from equable.benchmark.sealed_settings import require_unedited
+from equable.benchmark.run_folder import open_run
 from equable.errors import FileFormatError, InputError
 from equable.files import read_json, write_bytes, write_json
 from equable.reports.distinct_names import short_names
@@ -42,7 +42,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     names = short_names([Path(folder).resolve() for folder in folders])
     runs = [replace(load_results(Path(f)), name=name) for f, name in zip(folders, names, strict=True)]
     for folder in folders:
-        require_unedited(Path(folder))
+        open_run(Path(folder))
     files = _files(runs)
     for path, data in files.items():
         write_bytes(target / path, data)
