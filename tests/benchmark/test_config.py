@@ -21,7 +21,12 @@ REDUCED = {
     "cifar10-reduced": ("cifar10", {"training.max_epochs": 7, "training.precision": "bfloat16"}),
     "cifar100-reduced": (
         "cifar100",
-        {"training.max_epochs": 10, "training.precision": "bfloat16", "network.nf": 16},
+        {
+            "training.max_epochs": 20,
+            "training.patience": 8,
+            "training.precision": "bfloat16",
+            "network.nf": 20,
+        },
     ),
     "tinyimagenet-reduced": (
         "tinyimagenet",
