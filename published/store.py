@@ -12,13 +12,13 @@
 
 Logits and features are rounded to float16; the digests in ``done.json`` are those of the rounded files. The
 folder contains no images, no weights and no row numbers of the dataset. The fit of PTS is stored because it has
-no unique optimum: another processor can give another network for the same rows.
+no unique optimum: another processor can give another network for the same rows. Stored seeds that the
+finished run does not have stay, so that a run can be stored seed by seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,16 @@ import numpy as np
 
 from equable.benchmark.methods import METHODS
 from equable.benchmark.process_pool import one_thread
-from equable.benchmark.run_folder import OUTPUT_FILES, RunFolder, open_run, outputs_digest, seal_settings
+from equable.benchmark.run_folder import (
+    OUTPUT_FILES,
+    RunFolder,
+    changes,
+    comparable,
+    open_run,
+    outputs_digest,
+    seal_settings,
+    sealed_settings,
+)
 from equable.benchmark.score_record import Score
 from equable.benchmark.settings import Config
 from equable.benchmark.task_outputs import load_step
@@ -49,7 +58,7 @@ PTS = "pts.safetensors"
 
 
 def store_run(source: Path, target: Path, seeds: list[int] | None = None) -> list[int]:
-    """Store every seed that is completely trained and scored, and return these seeds."""
+    """Store every seed that is completely trained and scored, and return all seeds that are stored now."""
     run = open_run(source)
     config = run.config()
     tasks = config.scenario.tasks
@@ -59,21 +68,50 @@ def store_run(source: Path, target: Path, seeds: list[int] | None = None) -> lis
         raise ConfigError(
             f"{source} must contain a seed with {last + 1} finished tasks and scores; it has none"
         )
-    shutil.rmtree(target, ignore_errors=True)
-    store_settings(source, target, config, chosen)
-    write_json(target / SECONDS, _original(run, chosen, last))
+    stored = sorted({*chosen, *_stored_seeds(target, config)})
+    store_settings(source, target, config, stored)
+    originals = read_json(target / SECONDS) if (target / SECONDS).is_file() else {}
+    write_json(target / SECONDS, _merged(originals, _original(run, chosen, last)))
     for seed in chosen:
         store_step(run.task(seed, last), RunFolder(target).task(seed, last))
-    return chosen
+    return stored
+
+
+def _stored_seeds(target: Path, config: Config) -> list[int]:
+    """The seeds of a stored run; a stored run with other settings is refused."""
+    if not target.exists():
+        return []
+    changed = changes(sealed_settings(target), comparable(config.flat()))
+    if changed:
+        raise ConfigError(
+            f"{target} must have the settings of the run; it has others: {'; '.join(changed)} "
+            "(stored → given). Remove it, or choose another name"
+        )
+    return open_run(target).config().seeds
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The nested tables of both; where both have a value, the new one."""
+    both = {k: _merged(old[k], new[k]) for k in old.keys() & new.keys() if isinstance(new[k], dict)}
+    return {**old, **new, **both}
 
 
 def store_settings(source: Path, target: Path, config: Config, seeds: list[int]) -> None:
-    """Store settings without paths of a machine, and the environment."""
+    """Store settings without paths of a machine, and the environments of all stored seeds."""
     data = config.data.model_copy(update={"source": Path(config.data.source).name, "data_dir": ""})
     slim = config.model_copy(update={"data": data, "seeds": seeds, "methods": {}})
     write_text(target / "config.toml", slim.to_toml())
     seal_settings(target, slim)
-    write_json(target / "environment.json", read_json(source / "environment.json"))
+    path = target / "environment.json"
+    places = [place for file in (path, source / path.name) if file.is_file() for place in _places(file)]
+    distinct = [place for i, place in enumerate(places) if place not in places[:i]]
+    write_json(path, {**distinct[0], "also": distinct[1:]})
+
+
+def _places(environment: Path) -> list[dict[str, Any]]:
+    """Every environment of the file."""
+    first = read_json(environment)
+    return [first, *first.pop("also", [])]
 
 
 def _is_finished(run: RunFolder, seed: int, last: int) -> bool:

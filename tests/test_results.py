@@ -23,10 +23,11 @@ from equable.benchmark.methods import METHODS
 from equable.benchmark.run_folder import OUTPUT_FILES, RunFolder, outputs_digest
 from equable.benchmark.score_method import StepTestRows, score_method
 from equable.benchmark.task_outputs import load_step
-from equable.errors import ConvergenceWarning
-from equable.files import sha256_of, write_sealed
+from equable.errors import ConfigError, ConvergenceWarning
+from equable.files import read_json, sha256_of, write_json, write_sealed, write_text
 from equable.outputs import Outputs
 from equable.scenarios import ValidationSet
+from run_fixtures import finished_run, tiny_config, tiny_run  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGES = ROOT / "results", ROOT / "docs" / "results"
@@ -351,3 +352,34 @@ def test_a_step_is_stored_with_its_pts(tmp_path):
     kept, step = equable.load(target / "pts.safetensors"), load_step(target)
     fitted = METHODS["pts"].fit(step)
     np.testing.assert_array_equal(kept.parameters_, fitted.parameters_)
+
+
+def test_a_run_is_stored_seed_by_seed(finished_run, tiny_run, tmp_path):  # noqa: F811
+    """Seed 1 is seed 0 under another number, of another machine."""
+    target = tmp_path / "stored"
+    assert store.store_run(finished_run, target) == [0]
+    first = outputs_digest(RunFolder(target).task(0, 2))
+
+    tiny_run.seed(0).rename(tiny_run.seed(1))
+    for path in tiny_run.scores.glob("seed-0_*"):
+        path.rename(path.with_name(path.name.replace("seed-0_", "seed-1_")))
+    config = tiny_run.config().with_seeds([1])
+    write_text(tiny_run.config_path, config.to_toml())
+    here = read_json(tiny_run.path / "environment.json")
+    write_json(tiny_run.path / "environment.json", {**here, "cpu": "another"})
+
+    assert store.store_run(tiny_run.path, target) == [0, 1]
+    assert outputs_digest(RunFolder(target).task(0, 2)) == first
+    assert RunFolder(target).config().seeds == [0, 1]
+    assert [read_json(target / store.SECONDS)[what]["rc"].keys() for what in ("seconds", "average_ece")] == [
+        {"0", "1"}
+    ] * 2
+    stored = read_json(target / "environment.json")
+    assert [stored["cpu"], *(place["cpu"] for place in stored["also"])] == [here["cpu"], "another"]
+
+    slower = config.model_copy(update={"training": config.training.model_copy(update={"max_epochs": 9})})
+    (tiny_run.path / "settings.json").unlink()
+    store.seal_settings(tiny_run.path, slower)
+    write_text(tiny_run.config_path, slower.to_toml())
+    with pytest.raises(ConfigError, match=r"training\.max_epochs: 2 → 9"):
+        store.store_run(tiny_run.path, target)
