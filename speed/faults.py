@@ -94,12 +94,15 @@ def outputs_of(run: Path) -> dict[str, bytes]:
 
 
 def kill_run(folder: Path, kills: int, choice: random.Random) -> dict[str, int]:
-    """Kill runs, then let each finish: the outputs are those of a run left alone."""
+    """Kill runs, then let each finish: the outputs are those of a run left alone.
+
+    A run that ends before its kill does not count.
+    """
     whole = finish(run_words(folder, folder / "alone"))
     alone = outputs_of(folder / "alone")
     assert alone
     n_killed, differ, left = 0, 0, 0
-    for _ in range(kills):
+    while n_killed < kills:
         with tempfile.TemporaryDirectory(dir=folder) as name:
             run = Path(name) / "run"
             n_killed += killed(run_words(folder, run), choice.uniform(0.2 * whole, whole))
