@@ -202,6 +202,8 @@ def measured(points: list[Point], axis: str, name: str, what: str) -> list[Point
 
 def draw(results: dict[str, Any], path: Path) -> None:
     """Seconds against size, one row of panels per axis: applying and fitting."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
+
     with drawing():
         looks = dict(zip(NAMES, distinct_looks(NAMES), strict=True))
         figure, panels = new_figure(7.4, len(AXES), 2, sharey=True)
@@ -216,8 +218,13 @@ def draw(results: dict[str, Any], path: Path) -> None:
                 sizes = [p[axis] for p in mine]
                 panel.plot(sizes, [p[what]["seconds"] for p in mine], label=name, **looks[name].options())
             panel.set(xscale="log", yscale="log", xlabel=axis.capitalize())
+            for ticks in (panel.xaxis, panel.yaxis):
+                ticks.set_major_locator(LogLocator(subs=(1.0,), numticks=5))
+                ticks.set_minor_formatter(NullFormatter())
+            panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 10k for 10,000
+            panel.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             panel.grid()
-            panel.set_title(f"{'Applying' if what == 'apply' else 'Fitting'}: {TITLES[axis]}", fontsize=8)
+            panel.set_title(f"{'Applying' if what == 'apply' else 'Fitting'}\n{TITLES[axis]}", fontsize=8)
             if what == "apply":
                 panel.set_ylabel("Seconds")
         write_text(path, to_svg(figure))

@@ -40,7 +40,8 @@ def seconds(values: list[float]) -> str:
 
 def spread(ratio: list[float] | None) -> str:
     """Median and quartiles."""
-    return "{:.2g} [{:.2g}, {:.2g}]".format(*ratio) if ratio else "–"
+    middle, low, high = (f"{float(f'{value:.2g}'):g}" for value in ratio or (0, 0, 0))
+    return f"{middle} [{low}, {high}]" if ratio else "–"
 
 
 def met(ratio: list[float] | None, goal: float, at_most: bool = False) -> str:
