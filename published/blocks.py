@@ -9,13 +9,13 @@ import numpy as np
 
 from equable.reports.results import Results
 from equable.reports.tables import Table
-from equable.reports.tables.main import AT_BOUND, METRICS, beside_paper_table, bound_note, metric_cells
+from equable.reports.tables.main import AT_BOUND, METRIC_COLUMNS, beside_paper_table, bound_note, metric_cells
 from equable.reports.tables.render import markdown
 from equable.reports.tables.runtime import runtime_table
 from equable.reports.tables.table import Cell, Column, Row, Section, cell, mark_best, number
 from published.runs import Published
 
-COMPARED = tuple(METRICS[key] for key in ("nll", "average_ece", "delta_last_ece", "max_delta_ece"))
+COMPARED = tuple(METRIC_COLUMNS[key] for key in ("nll", "average_ece", "delta_last_ece", "max_delta_ece"))
 PAPER_TIMED = "SlimResNet18"  # Table 3
 OTHER_PIXELS = "paper, other pixels"
 

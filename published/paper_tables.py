@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from equable.reports import paper
-from equable.reports.tables.main import AT_BOUND, METRICS, bound_note, metric_cells
+from equable.reports.tables.main import AT_BOUND, METRIC_COLUMNS, bound_note, metric_cells
 from equable.reports.tables.table import cell, paper_cell
 from published.blocks import grid, lines
 from published.evidence import NATS, POINTS, Evidence, paired
@@ -11,7 +11,7 @@ from published.runs import Published
 
 #: Rows of Table 1, in its order.
 OF_THE_PAPER = ("uncalibrated", "ts", "ets", "pts", "rc", "tcil", "dats")
-COMPARED = tuple(METRICS[key] for key in ("nll", "average_ece", "delta_last_ece"))
+COMPARED = tuple(METRIC_COLUMNS[key] for key in ("nll", "average_ece", "delta_last_ece"))
 
 
 def paper_table(run: Published) -> str:
@@ -24,7 +24,7 @@ def paper_table(run: Published) -> str:
         "Method",
         *(f"{column.short}: {side}" for column in COMPARED for side in ("ours", "paper")),
     ]
-    ours = cell(METRICS["accuracy"], results.metric("uncalibrated", "accuracy")).text
+    ours = cell(METRIC_COLUMNS["accuracy"], results.metric("uncalibrated", "accuracy")).text
     theirs = paper_cell(paper.printed_score(run.expected.paper, "", "accuracy", run.expected.backbone)).text
     return lines(
         f"### Beside the paper: {run.expected.dataset}",

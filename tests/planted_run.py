@@ -183,6 +183,7 @@ def _ablation(name: str, settings: list[Any], seeds: tuple[int, ...]) -> list[di
             "nll": 1.0,
             "delta_last_ece": -0.01,
             "max_delta_ece": 0.0,
+            "outputs": "0" * 64,
         }
         for place, setting in enumerate(settings)
         for seed in seeds

@@ -15,6 +15,7 @@ import pytest
 
 import equable
 from calling import UNDRAWN
+from run_fixtures import finished_run, tiny_config, tiny_run  # noqa: F401
 
 pytest.importorskip("torch")
 
@@ -159,6 +160,19 @@ def run(extended, *words):
     return done.stdout
 
 
+def test_a_metric_is_added_to_the_scores_of_an_older_run(extended, tiny_run):  # noqa: F811
+    run(extended, "report", tiny_run.path)
+    assert {row["brier"] for row in scores_of(tiny_run.path)} == {""}
+    run(extended, "score", tiny_run.path, "--jobs", 1)
+    run(extended, "report", tiny_run.path)
+    assert all(0 < float(row["brier"]) < 2 for row in scores_of(tiny_run.path))
+
+
+def scores_of(folder):
+    text = (folder / "tables" / "scores.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
 def test_commands_know_a_toy_of_each_kind(extended):
     (extended / "toy.toml").write_text(SETTINGS, encoding="utf-8")
     found = json.loads(run(extended, "run", "toy.toml", "--out", "out", "--json"))
@@ -173,6 +187,4 @@ def test_commands_know_a_toy_of_each_kind(extended):
     assert "Brier" in page
     assert "Halved" in page
     assert "Flat" in page
-    text = (extended / "out" / "tables" / "scores.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(text.splitlines()))
-    assert {row["method"] for row in rows} >= {"halved", "taskmix"}
+    assert {row["method"] for row in scores_of(extended / "out")} >= {"halved", "taskmix"}

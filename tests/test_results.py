@@ -285,7 +285,7 @@ def test_what_training_says_it_measured_is_stored(name):
 def test_a_stored_pts_is_as_good_a_fit_as_one_made_here(name):
     """Its network may be another one on another processor; its loss is within a tenth."""
     (path,) = (RESULTS / name / "seed-0").rglob("pts.safetensors")
-    rows = METHODS["pts"].rows_of(load_step(path.parent))
+    rows = load_step(path.parent).rows(METHODS["pts"].rows)
 
     def brier(calibrator):
         p = calibrator.predict_proba(rows.logits)

@@ -93,7 +93,9 @@ def test_saturated_rows_say_nothing_and_leave_the_prior_alone():
 def test_ets_takes_the_same_prior():
     z, y = CASES["every row right"]
     found = equable.EnsembleTemperatureScaling().fit(z, y)
-    assert found.temperature_ == pytest.approx(brier_temperature(z, y, None, 0.1).temperature, rel=1e-9)
+    assert found.temperature_ == pytest.approx(
+        brier_temperature(z, y, np.ones(len(y)), 0.1).temperature, rel=1e-9
+    )
     assert found.temperature_ > 0.06
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import equable
 from equable.deploy.apply_file import apply_calibrator, group_rows
-from equable.deploy.fit_file import fit_file, load_outputs, make_calibrator
+from equable.deploy.fit_file import calibrator_by_name, fit_file, load_outputs
 from equable.errors import ConfigError, FileFormatError, InputError
 from equable.files import read_npz
 
@@ -62,10 +62,10 @@ def test_a_grouping_says_what_it_is():
 
 
 def test_settings_by_name():
-    made = make_calibrator("pts", ["hidden=[3, 2]", "top_k = 4"])
+    made = calibrator_by_name("pts", ["hidden=[3, 2]", "top_k = 4"])
     assert (made.hidden, made.top_k) == ((3, 2), 4)
-    assert make_calibrator("arc", ["prior_strength=2", "loss=nll"]).get_params()["loss"] == "nll"
-    assert type(make_calibrator("rc")) is type(make_calibrator("ts")) is equable.TemperatureScaling
+    assert calibrator_by_name("arc", ["prior_strength=2", "loss=nll"]).get_params()["loss"] == "nll"
+    assert type(calibrator_by_name("rc")) is type(calibrator_by_name("ts")) is equable.TemperatureScaling
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_settings_by_name():
 )
 def test_settings_that_are_refused(method, settings, message):
     with pytest.raises((ConfigError, InputError), match=message):
-        make_calibrator(method, settings)
+        calibrator_by_name(method, settings)
 
 
 def test_a_bad_value_is_refused_at_fit_and_names_the_file(outputs, tmp_path):
     outputs.save(tmp_path / "a.npz")
     with pytest.raises(InputError, match=r"a\.npz: coverage must be in \(0, 1\]; got 1.4"):
-        fit_file(make_calibrator("dats", ["coverage=1.4"]), tmp_path / "a.npz")
+        fit_file(calibrator_by_name("dats", ["coverage=1.4"]), tmp_path / "a.npz")
 
 
 def test_current_file_is_what_fit_calls_current(outputs, tmp_path):
@@ -94,7 +94,7 @@ def test_current_file_is_what_fit_calls_current(outputs, tmp_path):
     half = np.arange(len(outputs)) % 2 == 0
     outputs[half].save(tmp_path / "buffer.npz")
     outputs.save(tmp_path / "validation.npz")
-    found = fit_file(make_calibrator("dats"), tmp_path / "buffer.npz", tmp_path / "validation.npz")
+    found = fit_file(calibrator_by_name("dats"), tmp_path / "buffer.npz", tmp_path / "validation.npz")
     newest, buffer = outputs[outputs.tasks == 2], outputs[half]
     by_hand = equable.DATS().fit(
         buffer.logits,
@@ -105,7 +105,7 @@ def test_current_file_is_what_fit_calls_current(outputs, tmp_path):
     )
     assert np.array_equal(found.calibrator.current_prototypes_, by_hand.current_prototypes_)
     assert (found.n_rows, found.current_rows) == (len(buffer), len(newest))
-    alone = fit_file(make_calibrator("dats"), tmp_path / "buffer.npz")
+    alone = fit_file(calibrator_by_name("dats"), tmp_path / "buffer.npz")
     assert not np.array_equal(alone.calibrator.current_prototypes_, by_hand.current_prototypes_)
 
 
@@ -133,20 +133,20 @@ def test_current_files_that_are_refused(which, outputs, tmp_path):
     outputs.save(tmp_path / "a.npz")
     current.save(tmp_path / "current.npz")
     with pytest.raises((InputError, FileFormatError), match=message):
-        fit_file(make_calibrator("dats"), tmp_path / "a.npz", tmp_path / "current.npz")
+        fit_file(calibrator_by_name("dats"), tmp_path / "a.npz", tmp_path / "current.npz")
 
 
 def test_current_is_refused_where_it_would_be_ignored(outputs, tmp_path):
     outputs.save(tmp_path / "a.npz")
     with pytest.raises(InputError, match="--current must go with a method that compares features; Temp"):
-        fit_file(make_calibrator("ts"), tmp_path / "a.npz", tmp_path / "a.npz")
+        fit_file(calibrator_by_name("ts"), tmp_path / "a.npz", tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("name", ["ts", "pts", "dats", "arc"])
 def test_probabilities_are_the_softmax_of_the_divided_logits(name, outputs, tmp_path):
     """Written and read back, in the rows' own order, whatever the batches."""
     outputs.save(tmp_path / "a.npz")
-    calibrator = fit_file(make_calibrator(name), tmp_path / "a.npz").calibrator
+    calibrator = fit_file(calibrator_by_name(name), tmp_path / "a.npz").calibrator
     grouping = group_rows(outputs, "tasks")
     apply_calibrator(calibrator, outputs, grouping).save(tmp_path / "p.npz")
     found = read_npz(tmp_path / "p.npz")
@@ -161,7 +161,7 @@ def test_probabilities_are_the_softmax_of_the_divided_logits(name, outputs, tmp_
 
 def test_a_method_without_temperature_leaves_it_out(outputs, tmp_path):
     outputs.save(tmp_path / "a.npz")
-    calibrator = fit_file(make_calibrator("ets"), tmp_path / "a.npz").calibrator
+    calibrator = fit_file(calibrator_by_name("ets"), tmp_path / "a.npz").calibrator
     apply_calibrator(calibrator, outputs, group_rows(outputs)).save(tmp_path / "p.npz")
     found = read_npz(tmp_path / "p.npz")
     assert "temperature" not in found

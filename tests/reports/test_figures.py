@@ -163,8 +163,8 @@ def test_ids_and_alt_text_of_a_figure_are_its_own():
 
 # Looks ----------------------------------------------------------------------------------------------
 
-RANKED = [name for name, method in METHODS.items() if not (method.variant or method.bound)]
-ORACLES = [name for name, method in METHODS.items() if method.bound]
+RANKED = [name for name, method in METHODS.items() if not (method.variant or method.oracle)]
+ORACLES = [name for name, method in METHODS.items() if method.oracle]
 
 
 @pytest.mark.parametrize("part", ["color", "marker"])

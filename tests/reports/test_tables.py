@@ -126,7 +126,7 @@ def test_numbers_of_print():
     assert number(-2.31) == "−2.31"
     assert number(1949.55) == "1,949.55"
     assert cell(percent("x", "x"), Spread(0.5, 0.0, 1)).text == "50.00"
-    assert cell(points("x", "x", 2), Spread(-0.5, 0.0, 1), (-0.6, 0.1)).text == "−50.00 [−60.00, +10.00]"
+    assert cell(points("x", "x"), Spread(-0.5, 0.0, 1), (-0.6, 0.1)).text == "−50.0 [−60.0, +10.0]"
     assert cell(percent("x", "x"), None) == Cell()
 
 

@@ -237,7 +237,7 @@ def test_precision_is_that_of_training_steps_alone(precision):
 
 
 def epoch(score):
-    return Epoch(loss=1.0, current_accuracy=score, score=score, seconds=1, images_per_second=1)
+    return Epoch(loss=1.0, current_accuracy=score, score=score, seconds=1)
 
 
 @pytest.mark.parametrize(

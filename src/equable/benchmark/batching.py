@@ -133,7 +133,7 @@ def standard_decisions(step: Step, seed: int) -> list[Record]:
 
 def measured_methods(methods: Mapping[str, Method] = METHODS) -> dict[str, Method]:
     """Every method but oracles and variants."""
-    return {name: method for name, method in methods.items() if not (method.bound or method.variant)}
+    return {name: method for name, method in methods.items() if not (method.oracle or method.variant)}
 
 
 def measure(

@@ -13,7 +13,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from equable.benchmark.config_errors import Location, suggestion, validation_error
-from equable.benchmark.layers import Layer, base_layer, default_layer, file_layer, resolve_source, set_layer
+from equable.benchmark.layers import (
+    SettingsLayer,
+    base_layer,
+    default_layer,
+    file_layer,
+    resolve_source,
+    set_layer,
+)
 from equable.benchmark.settings import Config, MethodSettings, unflatten
 from equable.benchmark.user_methods import (
     absolute_path,
@@ -35,7 +42,7 @@ def load_config(
     settings: Sequence[str] = (),
     seeds: str | None = None,
     methods: Sequence[str] = (),
-    layers: Sequence[Layer] = (),
+    layers: Sequence[SettingsLayer] = (),
     place: str = "",
 ) -> Config:
     """Settings of a preset or a TOML file, changed by the options of the command line.
@@ -70,11 +77,11 @@ def load_config(
         layers.append(_data_layer(data, base, place or "--data"))
     if data_dir is not None:
         value = absolute_path(data_dir, Path.cwd(), "--data-dir")
-        layers.append(Layer("--data-dir", {"data.data_dir": value}))
+        layers.append(SettingsLayer("--data-dir", {"data.data_dir": value}))
     if seeds is not None:
-        layers.append(Layer("--seeds", {"seeds": parse_seeds(seeds)}))
+        layers.append(SettingsLayer("--seeds", {"seeds": parse_seeds(seeds)}))
     layers += [set_layer(text) for text in settings]
-    layers.append(Layer("--method", {}, read_method_options(methods)))
+    layers.append(SettingsLayer("--method", {}, read_method_options(methods)))
     config = _build(layers)
     config = config.with_methods(with_current_digests(config.methods))
     check_methods(config.methods, {name: layer.origin for layer in layers for name in layer.methods})
@@ -85,7 +92,7 @@ def load_config(
     return config
 
 
-def _data_layer(data: str, base: Layer, origin: str) -> Layer:
+def _data_layer(data: str, base: SettingsLayer, origin: str) -> SettingsLayer:
     """``--data``: other data than those of a preset rename the run.
 
     A preset of the paper keeps its name until the data are loaded: `run_data.keep_paper_name`.
@@ -94,7 +101,7 @@ def _data_layer(data: str, base: Layer, origin: str) -> Layer:
     values = {"data.source": source}
     if base.values.get("data.source", "") not in ("", source) and not base.values.get("paper"):
         values["name"] = Path(data).stem
-    return Layer(origin, values)
+    return SettingsLayer(origin, values)
 
 
 def read_config(path: Path) -> Config:
@@ -160,11 +167,11 @@ def _require(holds: bool, origins: Mapping[str, str], key: str, rule: str, value
         raise ConfigError(f"{origins.get(key, 'settings')}: {key} must {rule}; got {value!r:.200}")
 
 
-def _origins(layers: Sequence[Layer]) -> dict[str, str]:
+def _origins(layers: Sequence[SettingsLayer]) -> dict[str, str]:
     return {key: layer.origin for layer in layers for key in layer.values}
 
 
-def _build(layers: Sequence[Layer]) -> Config:
+def _build(layers: Sequence[SettingsLayer]) -> Config:
     """Merge the layers, later ones over earlier ones, and check every value."""
     origins = _origins(layers)
     known = set(layers[0].values)

@@ -29,7 +29,7 @@ def decision_records(
     views = [*rows_by_task(step.tasks), np.arange(len(step.test))]
     records = []
     for name, guarantees in DECIDED.items():
-        rows = METHODS[name].rows_of(step)
+        rows = step.rows(METHODS[name].rows)
         assert rows.labels is not None
         if np.bincount(rows.labels).max() < 2:  # no row can be held out
             continue

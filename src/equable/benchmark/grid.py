@@ -30,7 +30,7 @@ from equable.benchmark.config import load_config, parse_seeds
 from equable.benchmark.config_errors import Location, validation_error
 from equable.benchmark.layers import (
     PRESETS,
-    Layer,
+    SettingsLayer,
     parse_toml,
     resolve_source,
     set_layer,
@@ -116,7 +116,7 @@ def load_grid(
     if len(set(grid.seeds)) != len(grid.seeds):
         raise ConfigError(f"{path}: grid.seeds must be distinct; got {list(grid.seeds)}")
     methods = read_methods(tables.pop("methods", {}), str(path), start)
-    shared = with_absolute_paths(Layer(str(path), flatten(tables), methods), start)
+    shared = with_absolute_paths(SettingsLayer(str(path), flatten(tables), methods), start)
     runs: dict[str, Config] = {}
     backbones: list[GridBackbone | None] = [*grid.backbones] or [None]
     for number, dataset in enumerate(grid.datasets, 1):
@@ -174,12 +174,12 @@ def _resolve_paths(grid: GridSettings, path: Path, start: Path) -> GridSettings:
     return grid.model_copy(update={"datasets": datasets})
 
 
-def _network_layer(path: Path, backbone: GridBackbone) -> Layer:
+def _network_layer(path: Path, backbone: GridBackbone) -> SettingsLayer:
     for size, given in backbone.sizes.items():
         if NETWORK_TABLE[backbone.name].size != size:
             raise ConfigError(f"{path}: grid.backbones: {backbone.name} must have no {size}; got {given}")
     sizes = {f"network.{size}": given for size, given in backbone.sizes.items()}
-    return Layer(str(path), {"network.name": backbone.name, **sizes})
+    return SettingsLayer(str(path), {"network.name": backbone.name, **sizes})
 
 
 def _text(grid: GridSettings, values: Mapping[str, Any], methods: Mapping[str, MethodSettings]) -> str:

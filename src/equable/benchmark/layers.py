@@ -21,7 +21,7 @@ PRESETS = sorted(file.name.removesuffix(".toml") for file in FOLDER.iterdir() if
 
 
 @dataclass(frozen=True)
-class Layer:
+class SettingsLayer:
     """Settings and their origin, as error messages name it."""
 
     origin: str
@@ -42,20 +42,20 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
         raise ConfigError(f"{origin} must be TOML: {error}") from error
 
 
-def default_layer() -> Layer:
+def default_layer() -> SettingsLayer:
     """Every setting with its default: those of ``default.toml`` and of `TrainingSettings`."""
     tables = read_preset("default")
     tables["training"] = TrainingSettings().model_dump()
-    return Layer(
+    return SettingsLayer(
         "default.toml", flatten({name: tables[name] for name in Config.model_fields if name in tables})
     )
 
 
-def base_layer(what: str, place: str = "") -> Layer:
+def base_layer(what: str, place: str = "") -> SettingsLayer:
     """The settings of a preset or a file; `place` is where its name stands, for error messages."""
     prefix = f"{place}: " if place else ""
     if what in PRESETS:
-        return Layer(f"{prefix}preset {what}", flatten(read_preset(what)))
+        return SettingsLayer(f"{prefix}preset {what}", flatten(read_preset(what)))
     if Path(what).suffix != ".toml":
         rule = f"a run must be a preset ({', '.join(PRESETS)}) or a .toml file"
         raise ConfigError(f"{prefix}{rule}; got {what!r}{suggestion(what, PRESETS)}")
@@ -64,7 +64,7 @@ def base_layer(what: str, place: str = "") -> Layer:
     return replace(layer, values={"name": path.stem, **layer.values})
 
 
-def file_layer(path: Path, origin: str) -> Layer:
+def file_layer(path: Path, origin: str) -> SettingsLayer:
     """The settings of a TOML file; in a run folder the paths of user methods must be absolute."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def file_layer(path: Path, origin: str) -> Layer:
     tables = parse_toml(text, origin)
     is_run = path.with_name("environment.json").exists()
     methods = read_methods(tables.pop("methods", {}), origin, None if is_run else path.resolve().parent)
-    return Layer(origin, flatten(tables), methods)
+    return SettingsLayer(origin, flatten(tables), methods)
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -92,12 +92,12 @@ def parse_setting(text: str) -> tuple[str, Any]:
     return key, values["value"]
 
 
-def set_layer(text: str) -> Layer:
+def set_layer(text: str) -> SettingsLayer:
     """The setting of a ``--set key=value``."""
-    return with_absolute_paths(Layer("--set", dict([parse_setting(text)])), Path.cwd())
+    return with_absolute_paths(SettingsLayer("--set", dict([parse_setting(text)])), Path.cwd())
 
 
-def with_absolute_paths(layer: Layer, start: Path) -> Layer:
+def with_absolute_paths(layer: SettingsLayer, start: Path) -> SettingsLayer:
     """The layer with the paths of its data made absolute, from `start` on."""
     values = dict(layer.values)
     for key, resolve in {"data.source": resolve_source, "data.data_dir": absolute_path}.items():

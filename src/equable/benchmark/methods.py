@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from equable.benchmark.lascal import LaSCal
 from equable.benchmark.oracles import TaskTemperatures
 from equable.benchmark.task_outputs import Rows, Step
-from equable.benchmark.tcil import SGDTemperatureScaling
 from equable.calibrators import (
     ARC,
     DATS,
@@ -23,7 +22,7 @@ from equable.calibrators import (
     TemperatureScaling,
     Uncalibrated,
 )
-from equable.outputs import Outputs
+from equable.calibrators.sgd_temperature import SGDTemperatureScaling
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,13 @@ class Method:
     rows: Rows
     make: Callable[[], Calibrator]
     variant: bool = False
-    bound: bool = False
+    oracle: bool = False
     note: str = ""
     fingerprint: str = ""
 
     def fit(self, step: Step) -> Calibrator:
         """The calibrator, fitted on its rows of this step."""
-        rows = self.rows_of(step)
+        rows = step.rows(self.rows)
         current = step.current
         return self.make().fit(
             rows.logits,
@@ -53,10 +52,6 @@ class Method:
             tasks=rows.tasks,
             current=(current.features, current.labels) if self.rows == "calibration_buffer" else None,
         )
-
-    def rows_of(self, step: Step) -> Outputs:
-        """The rows the calibrator is fitted on."""
-        return step.rows(self.rows)
 
 
 def _variant(label: str, rows: Rows, make: Callable[[], Calibrator]) -> Method:
@@ -89,21 +84,21 @@ METHODS: dict[str, Method] = {
         "Temperature per task",
         "validation",
         TaskTemperatures,
-        bound=True,
+        oracle=True,
         note="from each task's own validation data; needs task labels at test time",
     ),
     "oracle_single": Method(
         "One temperature, all validation data",
         "validation",
         lambda: TemperatureScaling(loss="brier", prior_strength=0),
-        bound=True,
+        oracle=True,
         note="keeps every task's whole validation set",
     ),
     "oracle_test": Method(
         "Temperature per task, test labels",
         "test",
         TaskTemperatures,
-        bound=True,
+        oracle=True,
         note="fitted on the test labels themselves",
     ),
 }

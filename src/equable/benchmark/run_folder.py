@@ -70,6 +70,10 @@ class RunFolder:
             )
         return config
 
+    def write_config(self, config: Config) -> None:
+        """Write ``config.toml``."""
+        write_text(self.config_path, config.to_toml())
+
     def finished_tasks(self, seed: int) -> list[int]:
         """Tasks 0 … t of this seed that are trained and stored."""
         count = 0
@@ -102,7 +106,7 @@ def start_run(path: Path, config: Config, data: Mapping[str, Any] | None = None)
         require_empty(path, "a run folder", but=[SETTINGS_FILE])  # left by a start that was killed
         seal_settings(path, config)
     if config != written:
-        write_text(folder.config_path, config.to_toml())
+        folder.write_config(config)
     _record_environment(path / "environment.json", data)
     return folder
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from equable.benchmark.config import read_method_options
+from equable.benchmark.main_metrics import METRICS
 from equable.benchmark.methods import METHODS
 from equable.benchmark.process_pool import one_thread, run_steps
 from equable.benchmark.run_folder import RunFolder, outputs_digest, require_seeds, stored_record
@@ -30,7 +31,7 @@ from equable.benchmark.settings import Config, ScoreSettings
 from equable.benchmark.task_outputs import load_step
 from equable.benchmark.user_methods import check_methods, method_errors, methods_of, with_current_digests
 from equable.errors import FileFormatError, MethodError
-from equable.files import write_sealed, write_text
+from equable.files import write_sealed
 from equable.metrics import noise_floor
 
 SCHEMA = 1
@@ -72,7 +73,7 @@ def score_run(
         dropped = tuple(name for name in given if not _has_score(folder, config, name))
         kept = {name: own for name, own in config.methods.items() if name not in dropped}
         if before.with_methods(kept) != before:
-            write_text(folder.config_path, before.with_methods(kept).to_toml())
+            folder.write_config(before.with_methods(kept))
     return replace(count, dropped=dropped)
 
 
@@ -150,6 +151,8 @@ def noise_record(rows: StepTestRows) -> dict[str, Any]:
 def _is_current(path: Path, digest: str, fingerprint: str, settings: ScoreSettings) -> bool:
     score = _stored(path)
     if score is None or (score.outputs, score.facts.get("code", "")) != (digest, fingerprint):
+        return False
+    if METRICS.keys() - score.comparison.keys():  # a metric was added
         return False
     return all(getattr(settings, name) == value for name, value in score.made_with.items())
 

@@ -59,7 +59,7 @@ def score_method(test: StepTestRows, name: str, method: Method) -> Score:
         **_batch_estimates(calibrator, test),
         **{name: tcil[name] for name in ("epsilon", "target_temperature") if name in tcil},
         "at_bound": _at_bound(calibrator, by_task),
-        "rows": len(method.rows_of(step)),
+        "rows": len(step.rows(method.rows)),
         **({"code": method.fingerprint} if method.fingerprint else {}),
     }
     return Score(

@@ -101,9 +101,7 @@ def score_rows(
         "confidence": [float(found.mean()) for found, _ in views[:-1]],
         "reliability": [_reliability(bin_sums(*view, n_bins, "uniform")) for view in views[:-1]],
         "referral": [_thinned(curve) for curve in curves],
-        "accepted": [
-            float(np.max(curve.coverage, where=curve.risk <= ACCEPTED_ERROR, initial=0.0)) for curve in curves
-        ],
+        "accepted": [curve.accepted_share(ACCEPTED_ERROR) for curve in curves],
     }
 
 

@@ -31,8 +31,8 @@ def area_under_roc(known: FloatArray, unknown: FloatArray) -> float:
     return float(wins / (len(known) * len(unknown)))
 
 
-def false_positive_rate(known: FloatArray, unknown: FloatArray, kept: float = KEPT) -> float:
-    """Share of the unknown rows above the highest threshold that keeps this share of the known rows.
+def false_positive_rate(known: FloatArray, unknown: FloatArray) -> float:
+    """Share of the unknown rows above the highest threshold that keeps 95 % of the known rows.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def false_positive_rate(known: FloatArray, unknown: FloatArray, kept: float = KE
     >>> false_positive_rate(np.arange(20.0), np.array([-1.0, 0.0, 1.0, 2.0]))
     0.5
     """
-    threshold = np.sort(known)[int((1 - kept) * len(known) + 1e-9)]
+    threshold = np.sort(known)[int((1 - KEPT) * len(known) + 1e-9)]
     return float((unknown >= threshold).mean())
 
 

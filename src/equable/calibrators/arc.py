@@ -147,7 +147,7 @@ class ARC(Calibrator):
 
     def explain(self, logits: Any, *, features: Any = None, groups: Any = None) -> list[BatchFacts]:
         """Mix, temperature and evidence of each group, in the groups' sorted order."""
-        rows = self._check_rows(logits, features, groups)
+        rows = self.check_rows(logits, features, groups)
         codes, n_groups = group_codes(rows.groups, len(rows))
         mixes, temperatures, effective = self._batches(rows, codes, n_groups)
         names = [None] if rows.groups is None else np.unique(rows.groups).tolist()

@@ -104,7 +104,7 @@ class Calibrator:
         has one temperature a batch; None takes all rows as one batch. `out` receives the result,
         for inputs too large for a second array in memory.
         """
-        rows = self._check_rows(logits, features, groups)
+        rows = self.check_rows(logits, features, groups)
         if out is not None:
             _check_out(out, rows.logits.shape)
         found = self._probabilities(rows, out)
@@ -113,7 +113,7 @@ class Calibrator:
 
     def temperature(self, logits: Any, *, features: Any = None, groups: Any = None) -> FloatArray:
         """The temperature that divides each row's logits, (N,)."""
-        return self._row_temperatures(self._check_rows(logits, features, groups))
+        return self._row_temperatures(self.check_rows(logits, features, groups))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `equable.load` reads, atomically."""
@@ -193,7 +193,8 @@ class Calibrator:
             _check_current(current, rows),
         )
 
-    def _check_rows(self, logits: Any, features: Any, groups: Any) -> Outputs:
+    def check_rows(self, logits: Any, features: Any, groups: Any) -> Outputs:
+        """The rows to calibrate, checked against those of the fit."""
         require_fitted(self)
         rows = Outputs(logits, features=features, groups=groups)
         if rows.n_classes != self.n_classes_:

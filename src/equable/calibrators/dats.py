@@ -17,7 +17,7 @@ from equable.calibrators.base import CalibrationSet, Calibrator, group_codes, re
 from equable.calibrators.dats_fit import DistanceFit, DistanceProblem, solve_by_class, solve_jointly
 from equable.calibrators.newton import MAX_TEMPERATURE, brier_temperature, warn_if_bound
 from equable.calibrators.prototypes import (
-    METRICS,
+    DISTANCE_METRICS,
     Metric,
     class_prototypes,
     distance_range,
@@ -34,7 +34,7 @@ from equable.outputs import Outputs
 CHOICES = {
     "weights": ("per_class", "shared"),
     "aggregate": ("mean", "literal"),
-    "metric": METRICS,
+    "metric": DISTANCE_METRICS,
     "distance": ("class", "sample"),
 }
 

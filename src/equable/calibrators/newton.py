@@ -104,19 +104,16 @@ def newton(
 
 
 def nll_temperature(
-    logits: np.ndarray,
-    labels: IntArray,
-    sample_weight: FloatArray | None = None,
-    prior_strength: float = 0.0,
+    logits: np.ndarray, labels: IntArray, sample_weight: FloatArray, prior_strength: float = 0.0
 ) -> Temperature:
     """The temperature of least Σ NLL + prior_strength·(log T)²; weights count relative to their mean."""
-    weights = _relative(sample_weight, len(labels))
+    weights = _relative(sample_weight)
     prior = prior_strength / len(labels)
     u = np.zeros(1)
     passes = 0
     part = slice(None, None, max(1, len(labels) // WARM_START_ROWS))
     if part.step >= 4:
-        derivatives = _mean_derivatives(logits[part], labels[part], _relative(weights[part], 0), "nll", prior)
+        derivatives = _mean_derivatives(logits[part], labels[part], _relative(weights[part]), "nll", prior)
         u, _, passes = newton(derivatives, u, *LOG_BOUNDS)
     derivatives = _mean_derivatives(logits, labels, weights, "nll", prior)
     u, converged, n_iter = newton(derivatives, u, *LOG_BOUNDS)
@@ -127,13 +124,10 @@ def nll_temperature(
 
 
 def brier_temperature(
-    logits: np.ndarray,
-    labels: IntArray,
-    sample_weight: FloatArray | None = None,
-    prior_strength: float = 0.0,
+    logits: np.ndarray, labels: IntArray, sample_weight: FloatArray, prior_strength: float = 0.0
 ) -> Temperature:
     """The temperature of least Σ Brier + prior_strength·(log T)²: the best cell of a grid, then Newton."""
-    weights = _relative(sample_weight, len(labels))
+    weights = _relative(sample_weight)
     prior = prior_strength / len(labels)
     # Eq. 9 with one temperature for all rows. Its minimum lies between the neighbours of the best grid point.
     u = np.linspace(*LOG_BOUNDS, GRID_POINTS)
@@ -170,10 +164,8 @@ def _any_correct(logits: np.ndarray, labels: IntArray) -> bool:
     return bool(np.any(own > logits.min(axis=1)))
 
 
-def _relative(sample_weight: FloatArray | None, n_rows: int) -> FloatArray:
+def _relative(sample_weight: FloatArray) -> FloatArray:
     """Weights that sum to 1, so that the losses are means."""
-    if sample_weight is None:
-        return np.full(n_rows, 1 / n_rows)
     relative: FloatArray = sample_weight / sample_weight.sum()
     return relative
 

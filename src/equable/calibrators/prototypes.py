@@ -14,7 +14,7 @@ from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.errors import InputError
 
 Metric = Literal["cosine", "euclidean"]
-METRICS: tuple[str, ...] = ("cosine", "euclidean")
+DISTANCE_METRICS: tuple[str, ...] = ("cosine", "euclidean")
 #: Relative differences below this are rounding.
 ROUNDING = 1e-12
 #: At least one class is retained, however small the coverage.

@@ -6,17 +6,48 @@ short steps from T = 1, an early stop that acts as a prior: the exact optimum is
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 
-from equable.arrays import IntArray
-from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
+from equable.arrays import FloatArray, IntArray
+from equable.calibrators.base import CalibrationSet, Calibrator
+from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE, warn_if_bound
 from equable.calibrators.softmax import exp_and_normalise
+from equable.calibrators.validation import require_temperatures
+from equable.outputs import Outputs
 
 EPOCHS = 100
 BATCH_SIZE = 128
 LEARNING_RATE = 0.1
 #: From this epoch on the learning rate is a tenth.
 DECAY_EPOCH = 50
+
+
+class SGDTemperatureScaling(Calibrator):
+    """softmax(z / T), with T by `sgd_temperature`; sample weights are not part of the published procedure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from equable.calibrators.sgd_temperature import SGDTemperatureScaling
+    >>> cal = SGDTemperatureScaling().fit(np.log([[0.8, 0.2]] * 5) * 3, [0, 0, 0, 0, 1])
+    >>> round(cal.temperature_, 3)
+    2.09
+    """
+
+    FITTED: ClassVar = {"temperature_": ()}
+
+    def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
+        temperature = sgd_temperature(rows.logits, rows.labels)
+        warn_if_bound(temperature, "the temperature")
+        return {"temperature_": temperature}
+
+    def _check_fitted(self) -> None:
+        require_temperatures("temperature_", self.temperature_)
+
+    def _temperatures(self, rows: Outputs) -> FloatArray:
+        return np.full(len(rows), self.temperature_)
 
 
 def sgd_temperature(logits: np.ndarray, labels: IntArray) -> float:

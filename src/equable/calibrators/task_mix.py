@@ -107,22 +107,23 @@ class TaskMix(Calibrator):
             require_number("odds", self.odds, 0, open_low=True)
         if self.base is not None and type(self.base) is not BiasCorrection:
             raise InputError(f"base must be an unfitted BiasCorrection or None; got {self.base!r:.60}")
-        self._base()._check_settings()
+        self.bias_correction()._check_settings()
 
     def _check_fitted(self) -> None:
         BiasCorrection._check_fitted(self)  # type: ignore[arg-type]
 
-    def _base(self) -> BiasCorrection:
+    def bias_correction(self) -> BiasCorrection:
+        """The unfitted correction that `fit` uses: `base`, or the default."""
         return BiasCorrection() if self.base is None else self.base
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        return {**self._base()._fit(rows), "spread_": _class_spreads(rows)}
+        return {**self.bias_correction()._fit(rows), "spread_": _class_spreads(rows)}
 
     # Test time -------------------------------------------------------------------------------------
 
     def explain(self, logits: Any, *, features: Any = None, groups: Any = None) -> list[BatchMix]:
         """Mix of tasks and evidence of each group, in the groups' sorted order."""
-        rows = self._check_rows(logits, features, groups)
+        rows = self.check_rows(logits, features, groups)
         codes, n_groups = group_codes(rows.groups, len(rows))
         found = self._adapt(*self._posteriors(rows.logits, None), codes, n_groups)
         _, sizes, mixes, reference, effective = found
@@ -156,7 +157,9 @@ class TaskMix(Calibrator):
         spreads = np.empty(len(logits))
         for block in row_blocks(*logits.shape):
             spreads[block] = row_spreads(logits[block])
-            posterior = corrected_posteriors(logits[block], self.scales_, self.offsets_, self._base().by)
+            posterior = corrected_posteriors(
+                logits[block], self.scales_, self.offsets_, self.bias_correction().by
+            )
             by_task[block] = posterior @ members
             if out is not None:
                 out[block] = posterior

@@ -272,11 +272,11 @@ def _summaries(result: RunResult) -> dict[str, Any]:
 def _summary(run: Path) -> dict[str, Any]:
     """Mean and std over seeds of each method after the last task."""
     from equable.reports.results import load_results
-    from equable.reports.tables.main import METRICS
+    from equable.reports.tables.main import METRIC_COLUMNS
 
     results = load_results(run)
     table = {
-        method: {name: found._asdict() for name in METRICS if (found := results.metric(method, name))}
+        method: {name: found._asdict() for name in METRIC_COLUMNS if (found := results.metric(method, name))}
         | {"seeds_at_bound": results.seeds_at_bound(method)}
         for method in results.methods
     }

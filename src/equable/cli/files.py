@@ -84,11 +84,11 @@ def calibrate(
     rc is ts fitted on the calibration buffer: the method is the same, the file differs.
     """
     from equable.benchmark.score_method import learnt_numbers
-    from equable.deploy.fit_file import fit_file, make_calibrator
+    from equable.deploy.fit_file import calibrator_by_name, fit_file
 
     _check_target(out, "-o", outputs, current)
     with _warnings_to_stderr() as messages:
-        fit = fit_file(make_calibrator(method, set_ or ()), outputs, current, decisions)
+        fit = fit_file(calibrator_by_name(method, set_ or ()), outputs, current, decisions)
         (fit.calibrator if fit.shared is None else fit.shared).save(out)
     facts = {
         "calibrator": out,

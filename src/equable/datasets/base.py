@@ -7,13 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from equable.arrays import as_array, as_integers, as_labels, as_matrix
+from equable.arrays import as_array, as_labels, as_matrix
 from equable.errors import InputError
+from equable.scenarios.tasks import NOT_GIVEN, TEST, TRAIN, VALIDATION, check_split
 
-TRAIN = 0
-VALIDATION = 1
-TEST = 2
-NOT_GIVEN = -1
 LARGEST = 1e15  # magnitude of a number in a vector
 SPLIT_NAMES = {TRAIN: "train", VALIDATION: "validation", TEST: "test", NOT_GIVEN: "not given"}
 
@@ -33,9 +30,7 @@ class _Labelled:
         if len(set(names)) != len(names) or len(names) < 2:
             raise InputError(f"class_names must be at least two distinct names; got {names!r}")
         labels = as_labels(self.labels, len(rows), len(names))
-        split = as_integers(self.split, "split", len(rows))
-        if not np.isin(split, list(SPLIT_NAMES)).all():
-            raise InputError(f"split must be 0, 1, 2 or -1; got {np.setdiff1d(split, list(SPLIT_NAMES))[0]}")
+        split = check_split(self.split, len(rows))
         trained = np.bincount(labels[split <= TRAIN], minlength=len(names))
         if not trained.all():
             missing = int(np.flatnonzero(trained == 0)[0])

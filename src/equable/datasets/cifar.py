@@ -9,9 +9,10 @@ import numpy as np
 
 from equable.arrays import as_integers
 from equable.datasets.archives import read_tar
-from equable.datasets.base import TEST, TRAIN, ImageDataset
+from equable.datasets.base import ImageDataset
 from equable.datasets.pickles import as_text, load_arrays
 from equable.errors import DataError
+from equable.scenarios.tasks import TEST, TRAIN
 
 SIZE = 32
 

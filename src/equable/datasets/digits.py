@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from equable.datasets.base import NOT_GIVEN, ImageDataset
+from equable.datasets.base import ImageDataset
+from equable.scenarios.tasks import NOT_GIVEN
 
 
 def load_digits() -> ImageDataset:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from equable.datasets.base import NOT_GIVEN, TEST, TRAIN, VALIDATION, ImageDataset
+from equable.datasets.base import ImageDataset
 from equable.datasets.images import MAX_BYTES, decode, pixel_limit
 from equable.errors import DataError, require_package
+from equable.scenarios.tasks import NOT_GIVEN, TEST, TRAIN, VALIDATION
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".pgm", ".ppm")
 _SPLITS = {"train": TRAIN, "val": VALIDATION, "validation": VALIDATION, "test": TEST}

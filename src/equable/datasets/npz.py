@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from equable.arrays import as_integers
-from equable.datasets.base import NOT_GIVEN, Dataset, ImageDataset, VectorDataset, checked_vectors
+from equable.datasets.base import Dataset, ImageDataset, VectorDataset, checked_vectors
 from equable.errors import DataError
 from equable.files import read_npz
+from equable.scenarios.tasks import NOT_GIVEN
 
 #: Array of vectors that belong to no known class.
 UNKNOWN = "oos_test_features"

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from equable.datasets.archives import open_zip
-from equable.datasets.base import NOT_GIVEN, ImageDataset
+from equable.datasets.base import ImageDataset
 from equable.datasets.images import decode
 from equable.errors import DataError, require_package
+from equable.scenarios.tasks import NOT_GIVEN
 
 ROOT = "tiny-imagenet-200"
 SIZE = 64

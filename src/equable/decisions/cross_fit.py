@@ -116,7 +116,7 @@ class CrossFit:
 
     def calibrate(self, logits: Any, features: Any, groups: Any) -> Batches:
         """The rows' probabilities and the mixes of their batches."""
-        rows = self.calibrator._check_rows(logits, features, groups)
+        rows = self.calibrator.check_rows(logits, features, groups)
         if not isinstance(self.calibrator, TaskMix):  # q = π: one mix, the buffer's, for every batch
             p = self.calibrator.predict_proba(logits, features=features, groups=groups)
             mixes = self.row_shares[None]

@@ -41,12 +41,12 @@ def load_outputs(path: PathLike, *needed: str) -> Outputs:
     return outputs
 
 
-def make_calibrator(method: str, settings: Sequence[str] = ()) -> Calibrator:
+def calibrator_by_name(method: str, settings: Sequence[str] = ()) -> Calibrator:
     """A calibrator by name with settings as ``"coverage=0.5"``.
 
     Examples
     --------
-    >>> make_calibrator("dats", ["coverage=0.5"]).coverage
+    >>> calibrator_by_name("dats", ["coverage=0.5"]).coverage
     0.5
     """
     lowered = method.lower()

@@ -29,6 +29,10 @@ class RiskCoverage:
     risk: FloatArray
     area: float
 
+    def accepted_share(self, max_error: float) -> float:
+        """Largest share with at most this risk, else 0."""
+        return float(np.max(self.coverage, where=self.risk <= max_error, initial=0.0))
+
 
 def risk_coverage(y_true: Any, y_prob: Any) -> RiskCoverage:
     """Error among accepted rows against the share accepted, most confident rows first.
@@ -70,5 +74,4 @@ def accepted_share(y_true: Any, y_prob: Any, max_error: float = 0.05) -> float:
     """
     if not isinstance(max_error, int | float | np.number) or not 0 <= max_error <= 1:
         raise InputError(f"max_error must be in [0, 1]; got {max_error!r}")
-    curve = risk_coverage(y_true, y_prob)
-    return float(np.max(curve.coverage, where=curve.risk <= max_error, initial=0.0))
+    return risk_coverage(y_true, y_prob).accepted_share(max_error)

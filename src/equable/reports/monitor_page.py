@@ -19,7 +19,7 @@ from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, LOOKS, MUTED, VERMILION, new_figure
 from equable.reports.page import render_page
 from equable.reports.page_sections import Page, PageSection
-from equable.reports.results import percent
+from equable.reports.results import percent_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +148,7 @@ def _lead(log: MonitorLog) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{percent(value)} %"
+    return "–" if value is None else f"{percent_text(value)} %"
 
 
 def _values(lines: Sequence[MonitorStatus], name: str) -> FloatArray:

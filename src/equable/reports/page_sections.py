@@ -10,7 +10,7 @@ from pathlib import Path
 
 from equable.benchmark.settings import flatten
 from equable.reports.figures import Plot
-from equable.reports.results import Results, mean_of, percent, points
+from equable.reports.results import Results, mean_of, percent_text, points_text
 from equable.reports.sentences import (
     RECOMMENDED,
     TOLERATED,
@@ -90,17 +90,17 @@ def _tiles(run: Results) -> list[tuple[str, str, str]]:
     who = " → ".join(["uncalibrated", run.label(lead)][: len(sides)])
 
     def values(name: str) -> str:
-        return " → ".join(dict.fromkeys(percent(run.mean(side, name)) for side in sides))
+        return " → ".join(dict.fromkeys(percent_text(run.mean(side, name)) for side in sides))
 
     tiles = [("Average ECE" if run.has_tasks else "ECE", f"{values('average_ece')} %", who)]
     if run.has_tasks and lead != "uncalibrated":
-        worst = points(run.mean(lead, "max_delta_ece"))
+        worst = points_text(run.mean(lead, "max_delta_ece"))
         tiles.append(("Worst task's change", f"{worst} points", f"maxΔECE, {run.label(lead)}"))
     floor = run.floor()
     if floor:
-        tiles.append(("Noise floor", f"{percent(floor.mean)} %", "ECE of a perfectly calibrated model"))
+        tiles.append(("Noise floor", f"{percent_text(floor.mean)} %", "ECE of a perfectly calibrated model"))
     shares = [mean_of(run.accepted(side, run.n_tasks)) for side in sides]
-    accepted = " → ".join(dict.fromkeys(map(percent, shares)))
+    accepted = " → ".join(dict.fromkeys(map(percent_text, shares)))
     tiles.append((f"Accepted at ≤ {TOLERATED} error", f"{accepted} %", "of all rows, threshold in hindsight"))
     accuracy = f"{values('accuracy')} %"
     if run.keeps_prediction(lead):

@@ -10,7 +10,7 @@ from equable.benchmark.batching import AS_GIVEN, STREAM_ROWS, WHOLE
 from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import ACCEPTED_ERROR
 from equable.metrics.bootstrap import LEAST_REPLICATES, LEAST_ROWS
-from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, percent, points
+from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, percent_text, points_text
 
 #: The method that a report opens with where it was run.
 RECOMMENDED = "taskmix"
@@ -86,7 +86,7 @@ def shuffled(results: Results, measure: str) -> str:
     """A pooled measure in shuffled batches, uncalibrated → recommended, in percent; "" if not measured."""
     sides = ("uncalibrated", RECOMMENDED)
     found = [results.arrival_value(side, SHUFFLED, measure) for side in sides]
-    values = [percent(value.mean) for value in found if value is not None]
+    values = [percent_text(value.mean) for value in found if value is not None]
     return " → ".join(values) if len(values) == len(sides) else ""
 
 
@@ -95,7 +95,7 @@ def _headline(results: Results, method: str) -> str:
     ece = "average ECE" if results.has_tasks else "ECE"
     parts = []
     for name, label in (("accuracy", "accuracy"), ("average_ece", ece)):
-        values = dict.fromkeys(percent(results.mean(m, name)) for m in ("uncalibrated", method))
+        values = dict.fromkeys(percent_text(results.mean(m, name)) for m in ("uncalibrated", method))
         parts.append(f"{label} {' → '.join(values)} %")
     if method == "uncalibrated":
         parts += ["no method lowers it"] if len(results.ranked) > 1 else []
@@ -103,7 +103,7 @@ def _headline(results: Results, method: str) -> str:
     if average_verdict(results, method) == "within noise":
         parts[-1] += ", within noise"
     if results.has_tasks:
-        parts.append(f"worst change of a task {points(results.mean(method, 'max_delta_ece'))} points")
+        parts.append(f"worst change of a task {points_text(results.mean(method, 'max_delta_ece'))} points")
         harmed = [results.task_name(t).removeprefix("Task ") for t in harmed_tasks(results, method)]
         parts += [f"harmed beyond noise: task {', '.join(harmed)}"] if harmed else []
     return f"{results.label(method)}: {'; '.join(parts)}."
@@ -150,7 +150,7 @@ def arrival_name(arrival: Arrival) -> str:
 def accepted_sentence(results: Results) -> str:
     """Share of all rows that could be accepted at the tolerated error, by method."""
     found = {m: mean_of(results.accepted(m, results.n_tasks)) for m in results.ranked}
-    shares = ", ".join(f"{results.label(m)} {percent(share)} %" for m, share in found.items())
+    shares = ", ".join(f"{results.label(m)} {percent_text(share)} %" for m, share in found.items())
     return f"Rows acceptable at ≤ {TOLERATED} error, threshold chosen in hindsight: {shares}."
 
 

@@ -20,7 +20,7 @@ from equable.errors import InputError
 TRAIN = 0
 VALIDATION = 1
 TEST = 2
-UNSPLIT = -1
+NOT_GIVEN = -1
 FRACTIONS = (0.8, 0.1, 0.1)
 VALIDATION_FRACTION = 0.2
 
@@ -129,7 +129,7 @@ def make_scenario(
     """
     ids = as_integers(labels, "labels", len(labels))
     n_classes = _count_classes(ids)
-    parts = _complete_split(ids, _check_split(split, len(ids)), fractions, validation_fraction, seed)
+    parts = _complete_split(ids, check_split(split, len(ids)), fractions, validation_fraction, seed)
     for problem in _missing_parts(ids, parts).values():
         raise InputError(problem)
     chosen = _task_sizes(n_classes, tasks, sizes)
@@ -170,11 +170,12 @@ def _count_classes(labels: IntArray) -> int:
     return len(counts)
 
 
-def _check_split(split: Any, n_rows: int) -> IntArray:
+def check_split(split: Any, n_rows: int) -> IntArray:
+    """The checked part of each row; without `split` none is given."""
     if split is None:
-        return np.full(n_rows, UNSPLIT, dtype=np.int64)
+        return np.full(n_rows, NOT_GIVEN, dtype=np.int64)
     parts = as_integers(split, "split", n_rows)
-    unknown = ~np.isin(parts, (TRAIN, VALIDATION, TEST, UNSPLIT))
+    unknown = ~np.isin(parts, (TRAIN, VALIDATION, TEST, NOT_GIVEN))
     if unknown.any():
         raise InputError(f"split must be 0 (train), 1 (validation), 2 (test) or -1; got {parts[unknown][0]}")
     return parts
@@ -193,7 +194,7 @@ def _complete_split(
     for class_id in range(int(labels.max()) + 1):
         rows = np.flatnonzero(labels == class_id)
         generator = np.random.default_rng([seed, class_id])
-        unsplit = generator.permutation(rows[parts[rows] == UNSPLIT])
+        unsplit = generator.permutation(rows[parts[rows] == NOT_GIVEN])
         parts[unsplit] = _assign_parts(len(unsplit), fractions[1], fractions[2])
         # A class without validation rows gives some of its training rows.
         if not (parts[rows] == VALIDATION).any():

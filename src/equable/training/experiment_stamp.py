@@ -14,17 +14,11 @@ from equable.training.task_files import Run
 
 #: Settings that change the last bits only: a run may continue on another machine.
 MAY_CHANGE = ("device", "threads")
-#: Settings that older runs do not have; with these values they do not enter the stamp.
-ADDED_LATER = {"learner": "er", "precision": "float32"}
 
 
 def make_stamp(run: Run, rows: np.ndarray) -> str:
     """SHA-256 of everything that determines the result, except what may change; `rows` are the dataset's."""
-    facts = {
-        name: value
-        for name, value in run.settings.model_dump().items()
-        if name not in MAY_CHANGE and ADDED_LATER.get(name) != value
-    }
+    facts = {name: value for name, value in run.settings.model_dump().items() if name not in MAY_CHANGE}
     shapes = [(name, tuple(value.shape)) for name, value in run.network.state_dict().items()]
     described = (run.scenario.hash, sorted(facts.items()), run.seed, shapes, rows.shape)
     inputs = hashlib.sha256(repr(described).encode())

@@ -180,7 +180,6 @@ def _train(run: Run, index: int, folder: Path, progress: bool | None) -> dict[st
     trained = trainer.train(folder / "epoch.safetensors", run.stamp, progress)
     return {
         "training_seconds": time.perf_counter() - start,
-        "images_per_second": float(np.median([epoch.images_per_second for epoch in trained.epochs])),
         "best_epoch": trained.best_epoch,
         "epochs": [asdict(epoch) for epoch in trained.epochs],
     }

@@ -53,7 +53,6 @@ class Epoch:
     current_accuracy: float
     score: float
     seconds: float
-    images_per_second: float
 
 
 @dataclass
@@ -156,7 +155,6 @@ class TaskTrainer:
             total += self._step(rows) * len(rows)
             n_images += len(rows)
             bar.update()
-        rate = n_images / (time.perf_counter() - start)
         self._require_finite(float(total))
         if self.settings.settle_batch_norm:
             self._settle_batch_norm(batches[:SETTLING_BATCHES])
@@ -166,7 +164,6 @@ class TaskTrainer:
             current_accuracy=current,
             score=score,
             seconds=time.perf_counter() - start,
-            images_per_second=rate,
         )
         self.progress.record(epoch, self.network)
         bar.set_postfix_str(f"loss {epoch.loss:.3f}, validation {current:.1%}", refresh=False)

@@ -105,7 +105,7 @@ class BiasCorrected(Layer):
 
     def __init__(self, calibrator: BiasCorrection | TaskMix, **constants: Any) -> None:
         super().__init__(calibrator, **constants)
-        base = calibrator if isinstance(calibrator, BiasCorrection) else calibrator._base()
+        base = calibrator if isinstance(calibrator, BiasCorrection) else calibrator.bias_correction()
         self.by = base.by
 
     def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -10,7 +10,7 @@ import numpy as np
 from equable.arrays import FloatArray
 from equable.benchmark.score_record import ACCEPTED_ERROR, Score
 from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, Plot, looks_of, new_figure
-from equable.reports.results import Results, mean_of, percent
+from equable.reports.results import Results, mean_of, percent_text
 from equable.reports.sentences import TOLERATED, accepted_sentence, featured
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _draw_reliability(run: Results, method: str) -> Figure:
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle="--")
         for (label, name), mark in zip(sides.items(), MARKS, strict=False):
             _draw_curve(axes, label, pooled_reliability(run.at(name), view), *mark)
-        eces = " → ".join(percent(mean_of(run.of_task(name, "ece", view))) for name in sides.values())
+        eces = " → ".join(percent_text(mean_of(run.of_task(name, "ece", view))) for name in sides.values())
         axes.set_title(f"{run.task_name(view)}: {eces} %", fontsize=8)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
         axes.set_xticks(*TICKS)

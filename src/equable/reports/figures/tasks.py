@@ -22,7 +22,7 @@ from equable.reports.figures.style import (
     task_axis,
     temperature_axis,
 )
-from equable.reports.results import Results, Spread, number, number_list, points
+from equable.reports.results import Results, Spread, number, number_list, points_text
 from equable.reports.sentences import lead_method, run_names
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def worst_plot(runs: Sequence[Results]) -> Plot:
     """Worst-case change in ECE of each method (Figure 1), of one run or several."""
     parts = []
     for run, name in zip(runs, run_names(runs), strict=True):
-        bars = (f"{label} {points(value.mean)}" for label, value in run.worst_changes().items())
+        bars = (f"{label} {points_text(value.mean)}" for label, value in run.worst_changes().items())
         parts.append(f"{name}: {', '.join(bars)} points")
     caption = (
         "Worst-case change in ECE of any task after calibration (the paper's Figure 1). "
@@ -70,7 +70,7 @@ def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
             axes.errorbar(mean, row, xerr=std, color=INK, capsize=2.5, linewidth=1)
         tips.append(mean + std if mean > 0 else mean - std)
     axes.axvline(0, color=INK, linewidth=1)
-    bar_rows(axes, list(values), [points(value.mean) for value in values.values()], tips)
+    bar_rows(axes, list(values), [points_text(value.mean) for value in values.values()], tips)
 
 
 def confidence_plot(run: Results) -> Plot | None:

@@ -1,7 +1,15 @@
 """The results that tables, figures and pages are made from: a run's, or those of one file of outputs."""
 
 from equable.reports.results.load import load_results
-from equable.reports.results.numbers import Spread, mean_of, number, number_list, percent, points, spread
+from equable.reports.results.numbers import (
+    Spread,
+    mean_of,
+    number,
+    number_list,
+    percent_text,
+    points_text,
+    spread,
+)
 from equable.reports.results.results import ABLATION_TITLES, Arrival, FileSource, Results
 
 __all__ = [
@@ -14,7 +22,7 @@ __all__ = [
     "mean_of",
     "number",
     "number_list",
-    "percent",
-    "points",
+    "percent_text",
+    "points_text",
     "spread",
 ]

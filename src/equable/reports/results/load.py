@@ -80,7 +80,7 @@ def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
         found = read_json(path)
         if not isinstance(found, list) or not all(isinstance(r, dict) and "ablation" in r for r in found):
             raise FileFormatError(f"{path} must hold ablations; it holds something else. Delete it")
-        records += [record for record in found if record.get("outputs") in (None, *outputs)]
+        records += [record for record in found if record.get("outputs") in outputs]
     split = [(r, *str(r["ablation"]).partition("_rc")[:2]) for r in records]
     return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
 

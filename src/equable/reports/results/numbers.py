@@ -57,11 +57,11 @@ def number_list(values: Iterable[float], digits: int = 1) -> str:
     return ", ".join(number(value, digits) for value in values)
 
 
-def percent(fraction: float) -> str:
+def percent_text(fraction: float) -> str:
     """A fraction in percent with one digit, without the sign."""
     return number(100 * fraction, 1)
 
 
-def points(fraction: float) -> str:
+def points_text(fraction: float) -> str:
     """A change of a fraction in points with one digit and its sign."""
     return number(100 * fraction, 1, signed=True)

@@ -7,12 +7,13 @@ from dataclasses import replace
 from equable.reports import paper
 from equable.reports.results import Results
 from equable.reports.sentences import ablation_title, setting_name
-from equable.reports.tables.main import METRICS
+from equable.reports.tables.main import METRIC_COLUMNS
 from equable.reports.tables.runtime import differing_settings
 from equable.reports.tables.table import Column, Row, Section, Table, cell, paper_cell
 
 SHOWN = tuple(
-    replace(METRICS[key], best=None) for key in ("average_ece", "nll", "delta_last_ece", "max_delta_ece")
+    replace(METRIC_COLUMNS[key], best=None)
+    for key in ("average_ece", "nll", "delta_last_ece", "max_delta_ece")
 )
 
 

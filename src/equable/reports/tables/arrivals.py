@@ -7,14 +7,14 @@ from dataclasses import replace
 from equable.benchmark.batching import STREAM_WINDOW, WHOLE
 from equable.reports.results import Arrival, Results
 from equable.reports.sentences import arrival_name
-from equable.reports.tables.main import METRICS, method_table, seeds_note
+from equable.reports.tables.main import METRIC_COLUMNS, method_table, seeds_note
 from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, percent
 
 #: The measures of an arrival: means over tasks, then those of all rows together.
 MEASURES: dict[str, Column] = {
-    **{key: METRICS[key] for key in ("accuracy", "nll", "average_ece")},
-    "pooled_accuracy": replace(METRICS["accuracy"], key="pooled_accuracy", label="Pooled accuracy"),
-    "pooled_nll": replace(METRICS["nll"], key="pooled_nll", label="Pooled NLL"),
+    **{key: METRIC_COLUMNS[key] for key in ("accuracy", "nll", "average_ece")},
+    "pooled_accuracy": replace(METRIC_COLUMNS["accuracy"], key="pooled_accuracy", label="Pooled accuracy"),
+    "pooled_nll": replace(METRIC_COLUMNS["nll"], key="pooled_nll", label="Pooled NLL"),
     "pooled_ece": percent("pooled_ece", "Pooled ECE", ranked=True),
 }
 MEANS = ("accuracy", "nll", "average_ece")
@@ -42,7 +42,7 @@ def arrivals_table(results: Results) -> Table | None:
         found = (results.arrival_value(method, way, key) for way, key in places)
         return [cell(c, value) for c, value in zip(columns, found, strict=True)]
 
-    methods = [m for m in results.arriving_methods if not results.method(m).bound]
+    methods = [m for m in results.arriving_methods if not results.method(m).oracle]
     notes = (
         seeds_note(results),
         "Accuracy, NLL and average ECE are means over tasks; pooled: all rows together.",

@@ -9,7 +9,7 @@ from equable.reports.results import Results, Spread, number, spread
 from equable.reports.sentences import TOLERATED
 from equable.reports.tables.main import (
     AT_BOUND,
-    METRICS,
+    METRIC_COLUMNS,
     bound_note,
     floor_row,
     method_row,
@@ -20,8 +20,8 @@ from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell
 
 #: The columns of the table by task. A column without numbers is left out.
 TASK_METRICS = (
-    replace(METRICS["accuracy"], about="share of rows predicted right"),
-    replace(METRICS["nll"], about="negative log-likelihood"),
+    replace(METRIC_COLUMNS["accuracy"], about="share of rows predicted right"),
+    replace(METRIC_COLUMNS["nll"], about="negative log-likelihood"),
     percent("ece", "ECE", ranked=True, about="expected calibration error"),
     points("delta_ece", "Change", about="of the ECE, with its interval"),
     percent("noise_floor", "Noise floor", about="ECE of these confidences if calibrated"),
@@ -41,7 +41,7 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
     """Every ranked method and bound on each task and on all rows after the last task."""
     shown = [c for c in TASK_METRICS if not narrow or c.key != "accepted"]
     unit = "" if narrow else " rows"
-    bounds = [m for m in results.methods if results.method(m).bound]
+    bounds = [m for m in results.methods if results.method(m).oracle]
     methods = (*results.ranked, *bounds)
     cells = {
         (m, v): {c.key: _task_cell(results, m, v, c, narrow) for c in shown}
@@ -104,7 +104,7 @@ def _temperature(results: Results, method: str, view: int, column: Column, narro
 
 def steps_table(results: Results, metric: str = "average_ece") -> Table:
     """A metric after every task, over the tasks seen until then."""
-    column = replace(METRICS[metric], about="")
+    column = replace(METRIC_COLUMNS[metric], about="")
     names = [f"After {t + 1}" for t in range(results.n_tasks)]
     columns = [replace(column, key=name.lower().replace(" ", "_"), label=name) for name in names]
 

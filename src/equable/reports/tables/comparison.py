@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from equable.reports.results import Results
 from equable.reports.sentences import run_names
-from equable.reports.tables.main import METRICS, metric_cells
+from equable.reports.tables.main import METRIC_COLUMNS, metric_cells
 from equable.reports.tables.table import Cell, Row, Section, Table, mark_best
 
 
 def comparison_table(runs: Sequence[Results]) -> Table:
     """The main metrics of each run, ranked methods only, the best of each run marked."""
     names = run_names(runs)
-    metrics = tuple(METRICS.values())
+    metrics = tuple(METRIC_COLUMNS.values())
     columns = tuple(
         replace(c, key=f"{c.key}_{i}", group=name) for i, name in enumerate(names) for c in metrics
     )

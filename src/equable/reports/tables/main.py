@@ -25,7 +25,7 @@ from equable.reports.tables.table import (
 
 #: The metrics of the main table by their name in the comparison: label, format and direction. The tables of
 #: a report, of several runs, the terminal, the page and scores.csv read them here.
-METRICS: dict[str, Column] = {
+METRIC_COLUMNS: dict[str, Column] = {
     name: Column(
         name,
         metric.label,
@@ -39,7 +39,7 @@ METRICS: dict[str, Column] = {
     for name, metric in main_metrics.METRICS.items()
 }
 #: Changes are zero by definition for the uncalibrated network, which is not ranked by them.
-CHANGES = tuple(key for key, column in METRICS.items() if column.signed)
+CHANGES = tuple(key for key, column in METRIC_COLUMNS.items() if column.signed)
 WORST = percent("worst_ece", "Worst ECE", ranked=True, about="ECE of the task with the highest")
 
 #: Behind the label of a method that has a temperature at a bound.
@@ -73,7 +73,7 @@ def _method_sections(
 ) -> list[Section]:
     ranked = [m for m in methods if m in results.ranked]
     others = [m for m in methods if m not in results.ranked]
-    oracles = [m for m in others if results.method(m).bound]
+    oracles = [m for m in others if results.method(m).oracle]
     variants = [m for m in others if m not in oracles]
     lacking = any(not results.is_whole(m) for m in variants)
     variants_note = VARIANTS_NOTE + (" Nor are methods that lack a score for some seed." if lacking else "")
@@ -140,12 +140,12 @@ def main_table(results: Results, *, narrow: bool = False) -> Table:
 
     `narrow`: one digit less beside a standard deviation, for a terminal of 80 columns.
     """
-    columns = (*METRICS.values(), *([WORST] if results.file else []))
+    columns = (*METRIC_COLUMNS.values(), *([WORST] if results.file else []))
     if narrow and len(results.seeds) > 1:
         columns = tuple(replace(c, digits=c.digits - 1) for c in columns)
 
     def cells(method: str) -> list[Cell]:
-        found = metric_cells(results, method, columns[: len(METRICS)])
+        found = metric_cells(results, method, columns[: len(METRIC_COLUMNS)])
         worst = spread([max(task["ece"] for task in s.comparison["tasks"]) for s in results.at(method)])
         return [*found, cell(WORST, worst)] if results.file else found
 
@@ -165,11 +165,11 @@ def _main_title(results: Results) -> str:
 
 # One digit: with such intervals the second says nothing.
 INTERVALS = (
-    replace(METRICS["average_ece"], digits=1, best=None),
+    replace(METRIC_COLUMNS["average_ece"], digits=1, best=None),
     points("average_ece_change", "Change", about="of the average ECE"),
     Column("nll_change", "Change in NLL", "", 3, signed=True),
     points("pooled_ece_change", "Change, pooled", about="all rows together"),
-    *(replace(METRICS[key], digits=1, best=None) for key in CHANGES),
+    *(replace(METRIC_COLUMNS[key], digits=1, best=None) for key in CHANGES),
     Column("average", "On average"),
     Column("harmed", "Tasks harmed"),
 )
@@ -212,7 +212,7 @@ def beside_paper_table(results: Results) -> Table | None:
         return None
     apart = paper.settings_apart(results.config, results.environment, results.seeds)
     sides = {"ours": f"ours, {REDUCED}" if apart else "ours", "paper": "paper"}
-    metrics = tuple(METRICS.values())
+    metrics = tuple(METRIC_COLUMNS.values())
     columns = tuple(
         Column(f"{c.key}_{key}", side, group=c.short) for c in metrics for key, side in sides.items()
     )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from equable.benchmark.score_record import Score
 from equable.reports.results import Results
-from equable.reports.tables.main import METRICS
+from equable.reports.tables.main import METRIC_COLUMNS
 from equable.reports.tables.render import csv_lines
 from equable.reports.tables.runtime import PARTS
 
 KEYS = ("run", "dataset", "backbone", "seed", "task", "method")
-COMPARED = (*METRICS, "pooled_ece", "average_ece_change")
+COMPARED = (*METRIC_COLUMNS, "pooled_ece", "average_ece_change")
 WITH_INTERVAL = ("average_ece", "average_ece_change", "delta_last_ece", "max_delta_ece")
 
 
@@ -33,7 +33,7 @@ def _line(score: Score) -> list[str]:
     intervals = score.comparison["intervals"]
     ends = [end for name in WITH_INTERVAL for end in intervals.get(name, (None, None))]
     values = [
-        *(score.comparison[name] for name in COMPARED),
+        *(score.comparison.get(name) for name in COMPARED),
         *ends,
         score.pooled["quantile"],
         *(score.seconds.get(part) for part in PARTS),

@@ -43,9 +43,9 @@ def percent(key: str, label: str, digits: int = 2, *, ranked: bool = False, abou
     return Column(key, label, "%", digits, 100.0, best="low" if ranked else None, about=about)
 
 
-def points(key: str, label: str, digits: int = 1, *, ranked: bool = False, about: str = "") -> Column:
-    """A column of changes of fractions printed in points; where it is ranked, lower is better."""
-    return Column(key, label, "points", digits, 100.0, True, "low" if ranked else None, about)
+def points(key: str, label: str, *, about: str = "") -> Column:
+    """A column of changes of fractions printed in points."""
+    return Column(key, label, "points", 1, 100.0, signed=True, about=about)
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,11 @@ def cell(column: Column, value: Spread | None, interval: tuple[float, float] | N
     return Cell(f"{text} [{ends}]", mean, std, low, high)
 
 
-def paper_cell(printed: Printed | None, digits: int = 2) -> Cell:
+def paper_cell(printed: Printed | None) -> Cell:
     """The paper's own number, as it prints it."""
     if printed is None:
         return Cell("not given")
-    return Cell(f"{number(printed.mean, digits)} ± {number(printed.std, digits)}", *printed)
+    return Cell(f"{number(printed.mean, 2)} ± {number(printed.std, 2)}", *printed)
 
 
 def mark_best(columns: Sequence[Column], sections: Sequence[Section]) -> tuple[Section, ...]:
