@@ -54,7 +54,7 @@ def calibrate(
         typer.Option(
             "--method",
             "-m",
-            help="uncalibrated, ts, rc (ts by another name), ets, pts, dats, arc, bias or taskmix.",
+            help="A calibrator: taskmix, dats, rc, ts …; an unknown name lists all.",
         ),
     ],
     current: Annotated[
