@@ -68,7 +68,7 @@ def redraw(buffer: equable.Outputs, test: equable.Outputs, seed: int) -> Draw:
 
 
 def cifar_draws(file: dict[str, np.ndarray], step: int) -> Iterator[Draw]:
-    """20 rows a class."""
+    """20 rows per class."""
     number = 0
     while True:
         yield draw(file, step, 20, number)

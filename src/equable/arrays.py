@@ -140,7 +140,7 @@ def as_vector(value: Any, name: str, n_rows: int, *, words: bool = False) -> np.
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
-        raise InputError(f"{name} must have shape ({n_rows},), one entry a row; got {array.shape}")
+        raise InputError(f"{name} must have shape ({n_rows},), one entry per row; got {array.shape}")
     return array
 
 

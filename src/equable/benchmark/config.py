@@ -151,7 +151,7 @@ def check_classes(config: Config, n_classes: int, origins: Mapping[str, str] | N
     if not isinstance(order, str):
         rule = f"name each class 0 … {n_classes - 1} once"
         _require(sorted(order) == list(range(n_classes)), origins, "scenario.order", rule, order)
-    rule = f"be at least {n_classes}, a row a class"
+    rule = f"be at least {n_classes}, one row per class"
     _require(memory >= n_classes, origins, "training.memory_size", rule, memory)
 
 

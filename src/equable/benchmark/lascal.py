@@ -34,8 +34,8 @@ class LaSCal(Calibrator):
     For each temperature: 15 equal-mass bins of the batch's confidences; in a bin with m of the n_t batch
     rows, the expected accuracy is (n_t − 1)/n_s · Σ w_y·[correct] / (m − 1) over the n_s calibration rows in
     the bin, w_c = q_c/π_c; the loss is the batch's mean (confidence − expected accuracy)². A batch of
-    fewer than two rows a bin takes the calibration buffer's own temperature, and a temperature at which a
-    bin holds fewer than two rows is passed over.
+    fewer than two rows per bin uses the calibration buffer's own temperature; a temperature at which a
+    bin holds fewer than two rows is skipped.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Bias correction: a scale and an offset for the logits of each task, fitted on the calibration buffer.
 
-In a class-incremental network the logits of recent tasks are too large. A few parameters a task correct this
-row by row, with no assumption about batches. The predicted class may change.
+In a class-incremental network the logits of recent tasks are too large. A few parameters per task correct
+this row by row, with no assumption about batches. The predicted class may change.
 """
 
 from __future__ import annotations

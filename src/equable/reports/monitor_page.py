@@ -64,7 +64,7 @@ def read_log(path: str | os.PathLike[str]) -> MonitorLog:
             lines.append(status)
     if not lines:
         raise FileFormatError(
-            f"{path} must be the log of a Monitor, one JSON line an update; it has no whole line"
+            f"{path} must be the log of a Monitor, one JSON line per update; it has no whole line"
         )
     return MonitorLog(Path(path).name, lines, damaged, replaced)
 

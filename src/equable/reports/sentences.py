@@ -144,7 +144,7 @@ def arrival_name(arrival: Arrival) -> str:
         return f"Stream, {STREAM_ROWS} at a time"
     if batch == 1:
         return "Single rows"
-    return f"{ARRIVAL_KINDS[kind]}, {'whole set' if batch == WHOLE else f'{batch} a batch'}"
+    return f"{ARRIVAL_KINDS[kind]}, {'whole set' if batch == WHOLE else f'{batch} per batch'}"
 
 
 def accepted_sentence(results: Results) -> str:

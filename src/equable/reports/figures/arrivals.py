@@ -1,4 +1,4 @@
-"""Calibration error against batch size, a panel an arrival."""
+"""Calibration error against batch size, one panel per arrival."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANELS = {"pure": "One task a batch", "mixed": "Tasks shuffled", "drift": "Drifting from task to task"}
+PANELS = {"pure": "One task per batch", "mixed": "Tasks shuffled", "drift": "Drifting from task to task"}
 #: Other methods have flat lines too, which would fill the panels.
 DRAWN = ("uncalibrated", "rc", "tcil", "dats", "lascal", "arc", "bias", "taskmix")
 CAPTION = (
@@ -36,7 +36,7 @@ def eces(run: Results, method: str) -> list[float]:
 
 
 def arrivals_plot(run: Results) -> Plot | None:
-    """One line a method, one panel an arrival; None where no arrivals were measured."""
+    """One line per method, one panel per arrival; None where no arrivals were measured."""
     if not run.arrivals:
         return None
     ends = {run.label(m): (min(eces(run, m)), max(eces(run, m))) for m in drawn_methods(run)}

@@ -1,4 +1,4 @@
-"""Reliability before and after, and referral: a panel a task, all seeds together."""
+"""Reliability before and after, and referral: one panel per task, all seeds together."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _draw_reliability(run: Results, method: str) -> Figure:
 
 
 def _draw_curve(axes: Axes, label: str, points: Points, color: str, marker: str, face: str) -> None:
-    """A dot a bin; its area is its share of the rows."""
+    """One dot per bin; its area is its share of the rows."""
     count, x, y = points
     axes.plot(x, y, color=color, linewidth=0.8, alpha=0.6)
     axes.scatter(x, y, 6 + 70 * count / count.sum(), color=face, edgecolor=color, marker=marker, label=label)

@@ -169,7 +169,7 @@ class Results:
         return known.class_name if known else self.backbone
 
     def at(self, method: str, task: int | None = None) -> list[Score]:
-        """The method's scores after a task (default: the last), one a seed."""
+        """The method's scores after a task (default: the last), one per seed."""
         keys = ((seed, self.n_tasks - 1 if task is None else task, method) for seed in self.seeds)
         return [self.scores[key] for key in keys if key in self.scores]
 

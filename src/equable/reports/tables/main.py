@@ -121,8 +121,8 @@ def seeds_note(results: Results, measured: Sequence[int] | None = None) -> str:
     counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     if results.file:
         last = results.task_name(results.n_tasks - 1).lower()
-        return f"{counts} rows a task, the last is {last}." if results.has_tasks else f"{counts} rows."
-    rows = f"test sets of {counts} rows a task"
+        return f"{counts} rows per task, the last is {last}." if results.has_tasks else f"{counts} rows."
+    rows = f"test sets of {counts} rows per task"
     if len(seeds) == 1:
         return f"One seed ({seeds[0]}), so no spread between seeds; {rows}."
     names = ", ".join(map(str, seeds))
