@@ -161,11 +161,11 @@ def measure(
     )
     for name, method in (measured_methods() if methods is None else methods).items():
         try:
-            with method_errors(name, method, "as rows arrive in other ways"):
+            with method_errors(name, method, "in other arrivals"):
                 streamed = None if name in NOT_STREAMED else order
                 found = list(_measure_arrivals(method, step, arrivals, streamed, compare))
         except MethodError as error:
-            warnings.warn(f"{error}. It is left out there", EquableWarning, stacklevel=2)
+            warnings.warn(f"{error}. It is left out of them", EquableWarning, stacklevel=2)
             continue
         for (arrival, batch), values in found:
             yield {"arrival": arrival, "batch": batch, "method": name, "seed": seed, **values}

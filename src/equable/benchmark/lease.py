@@ -42,7 +42,7 @@ class Lease:
         except (Timeout, LeaseSettingsMismatch):
             owner = lock.owner
             name = f"process {owner.pid} on {owner.hostname.partition('?')[0]}" if owner else "another run"
-            raise LockedError(f"{folder} must be free; {name} works in it") from None
+            raise LockedError(f"{folder} must not be in use; {name} is using it") from None
         self._locks[folder] = lock
 
     def token(self, folder: Path) -> str:

@@ -190,7 +190,7 @@ def outputs_digest(folder: Path) -> str:
     for name in OUTPUT_FILES:
         path = folder / name
         if not path.is_file():
-            raise FileFormatError(f"{path} must be there; it is missing. `equable run` makes it again")
+            raise FileFormatError(f"{path} must exist; it is missing. `equable run` computes it again")
         found = sha256_of(path)
         if known.get(name, found) != found:
             raise FileFormatError(f"{path} must be as training wrote it; its SHA-256 differs")

@@ -125,7 +125,7 @@ def _read_method(name: str, table: Any, origin: str, start: Path | None) -> Meth
             known=MethodSettings.model_fields,
         ) from None
     if settings.label in {method.label for method in METHODS.values()}:
-        raise ConfigError(f"{key}.label must be new; equable calls one of its own {settings.label!r}")
+        raise ConfigError(f"{key}.label must be new; equable has a method {settings.label!r}")
     file, _, class_name = settings.calibrator.rpartition(":")
     if file.endswith(".py") and start is not None:
         file = absolute_path(file, start, f"{key}.calibrator")

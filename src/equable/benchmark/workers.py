@@ -155,7 +155,7 @@ def connected(address: str) -> Iterator[tuple[Any, Callable[[], None]]]:
 
     def check() -> None:
         if client.status != "running":
-            raise ClusterError(f"the scheduler at {address} went away; the same command resumes")
+            raise ClusterError(f"the scheduler at {address} has stopped; the same command resumes")
 
     try:
         if not client.scheduler_info()["workers"]:
@@ -176,7 +176,7 @@ async def _require_answer(address: str) -> None:
     except TimeoutError:
         raise TimeoutError(f"no scheduler answered there within {SECONDS_TO_CONNECT:g} s") from None
     if kind != "Scheduler":
-        raise ValueError(f"a Dask {kind.lower()} is there")
+        raise ValueError(f"this is the address of a Dask {kind.lower()}")
 
 
 # The watcher of one seed ------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def watch_seed(job: SeedJob) -> SeedState:
     """
     host = socket.gethostname()
     if not Path(job.folder).is_dir():
-        return SeedState("failed", f"{host} must see the folder {job.folder} as the run does; it does not")
+        return SeedState("failed", f"folder {job.folder} must exist on {host}; it does not")
     try:
         state = _try(job)
     except OSError as error:  # the disk is full, or no process can be started
@@ -207,7 +207,7 @@ def _try(job: SeedJob) -> SeedState:
         state = _run_process(job)
         if state is not None:
             return replace(state, deaths=deaths)
-    error = f"given up: its process died {job.tries} times while it ran"
+    error = f"the process of this seed died {job.tries} times; it is not started again"
     return SeedState("failed", error, deaths=job.tries)
 
 
