@@ -130,7 +130,7 @@ ESTIMATES = (
 
 UNKNOWN = (
     "Rows of classes that were never learnt get a known class, with any method. A threshold on the top "
-    "probability or on the distance to the nearest prototype refuses some of them; none was fitted to do so."
+    "probability or on the distance to the nearest prototype rejects some of them; none is fitted for this."
 )
 
 

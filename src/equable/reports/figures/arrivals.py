@@ -17,11 +17,11 @@ PANELS = {"pure": "One task per batch", "mixed": "Tasks shuffled", "drift": "Dri
 DRAWN = ("uncalibrated", "rc", "tcil", "dats", "lascal", "arc", "bias", "taskmix")
 CAPTION = (
     "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a part of a "
-    f"stream that drifts from task to task; hollow points, if any: that stream served {STREAM_ROWS} "
-    "rows at a time with a window. Whiskers: standard deviation over seeds. A flat line: the method ignores "
-    "batches; one far above the others lies beyond the axis."
+    "stream that drifts from task to task; hollow points, if any: the same stream in updates of "
+    f"{STREAM_ROWS} rows with a window. Whiskers: standard deviation over seeds. A flat line: the method "
+    "ignores batches. Lines far above the others are outside the axis."
 )
-#: The axis ends at this factor of the highest line that depends on batches, or of RC.
+#: The axis ends at this multiple of the highest line that depends on batches, or of RC.
 MOST_ABOVE = 1.35
 
 

@@ -34,7 +34,7 @@ Arrival = tuple[str, int]  # how rows arrive, and the size of a batch
 
 
 class FileSource(NamedTuple):
-    """What a page says about a file of outputs: its rows and batches, its digests."""
+    """What a page shows of a file of outputs: its rows and batches, its digests."""
 
     about: str
     facts: tuple[tuple[str, str], ...]
@@ -117,7 +117,7 @@ class Results:
         return min(self.ranked, key=lambda m: self.mean(m, "average_ece"))
 
     def keeps_prediction(self, method: str) -> bool:
-        """Whether the method leaves predicted classes alone: by its class, and by each task's accuracy."""
+        """Whether the method keeps predicted classes: by its class, and by each task's accuracy."""
         kind = METHODS.get(self.kinds.get(method, method))
         tasks = [task for score in self.at(method) for task in score.comparison["tasks"]]
         declared = kind is None or kind.make().keeps_prediction
