@@ -22,7 +22,7 @@ def validation_error(
 ) -> ConfigError:
     """The first error of pydantic as a `ConfigError`.
 
-    Where a value may have several types, each reports an error: the one with the longest location counts.
+    Where a value may have several types, each reports an error: the one with the longest location is used.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def _read_settings(table: Any, path: Path) -> GridSettings:
 
 
 def _resolve_paths(grid: GridSettings, path: Path, start: Path) -> GridSettings:
-    """The grid with paths made absolute, from its own folder on."""
+    """The grid with absolute paths; relative ones start at its own folder."""
     datasets = []
     for number, dataset in enumerate(grid.datasets, 1):
         place = f"{path}: grid.datasets[{number}]"

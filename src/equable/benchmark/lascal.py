@@ -1,7 +1,7 @@
 """LaSCal (Popordanoska et al., NeurIPS 2024): the comparison from outside continual learning.
 
-It too adapts to a batch's class mix, but chooses the temperature whose estimated calibration error *on
-the batch* is least; it sees the batch's confidences and takes accuracies from the calibration buffer.
+Like ARC it adapts to a batch's class mix, but it chooses the temperature whose estimated calibration error
+*on the batch* is least; it uses the batch's confidences and the accuracies of the calibration buffer.
 The class mix is estimated as in ARC, so that the two differ in the choice of the temperature alone.
 """
 

@@ -98,7 +98,7 @@ def set_layer(text: str) -> Layer:
 
 
 def with_absolute_paths(layer: Layer, start: Path) -> Layer:
-    """The layer with the paths of its data made absolute, from `start` on."""
+    """The layer with absolute paths of its data; relative ones start at `start`."""
     values = dict(layer.values)
     for key, resolve in {"data.source": resolve_source, "data.data_dir": absolute_path}.items():
         if isinstance(values.get(key), str) and values[key]:

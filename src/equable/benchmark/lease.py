@@ -81,7 +81,7 @@ def is_held(folder: Path, token: str) -> bool:
 
 
 def is_renewed(folder: Path, token: str) -> bool:
-    """Whether the folder is under the lease of this token, and was within `DURATION` by the clock here."""
+    """Whether the folder is under the lease of this token, renewed within `DURATION` by the clock here."""
     age = time.time() - (renewal_time(folder) or 0) / 1e9
     return age < DURATION and is_held(folder, token)
 

@@ -1,4 +1,4 @@
-"""The run folder: where everything of a run lies. A folder never mixes two experiments.
+"""The run folder: all files of a run; one experiment per folder.
 
 ::
 
@@ -166,7 +166,7 @@ def open_run(path: Path) -> RunFolder:
 
 
 def _record_environment(path: Path, data: Mapping[str, Any] | None) -> None:
-    """Write where the run was started and, under ``also``, every other place that continued it."""
+    """Write where the run was started and, under ``also``, every other place where it was continued."""
     here = {**describe_environment(), **({"data": dict(data)} if data else {})}
     try:
         stored = read_json(path) if path.exists() else None

@@ -1,8 +1,8 @@
 """Run seeds, each in a process of its own, on this machine or on the workers of a Dask cluster.
 
 A thread here, or a task on a Dask worker, starts the process of a seed (`seed_process`) and waits for it.
-Results go to the run folder, which all machines see; a seed may be begun again at any moment and keeps what
-is finished.
+Results go to the run folder, which all machines share; a seed may be started again at any moment and keeps
+finished files.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def run_seeds(
                 failed = sum(state.state != "done" for state in found.values())
                 tick(len(found) - failed, failed)
         except BaseException:
-            lease.release()  # processes of seeds then end, and watchers start no other
+            lease.release()  # seed processes then end, and no watcher starts another
             raise
     return [found[job] for job in jobs]
 
@@ -167,7 +167,7 @@ def connected(address: str) -> Iterator[tuple[Any, Callable[[], None]]]:
 
 
 async def _require_answer(address: str) -> None:
-    """Ask for the identity: a client would wait for ever for a listener that does not answer."""
+    """Ask for the identity: a client has no timeout for a listener that does not answer."""
     dask: Any = import_module("distributed")
     words = dask.Security().get_connection_args("client")
     try:
@@ -185,7 +185,7 @@ async def _require_answer(address: str) -> None:
 def watch_seed(job: SeedJob) -> SeedState:
     """Run the process of a seed, again if it dies, until it has died `SeedJob.tries` times.
 
-    An error is no death: it would come again, and is reported at once.
+    An error does not count as a death: it would recur, and is reported at once.
     """
     host = socket.gethostname()
     if not Path(job.folder).is_dir():
@@ -223,7 +223,7 @@ def _run_process(job: SeedJob) -> SeedState | None:
             stdout=subprocess.PIPE,
             stderr=None if job.progress else log,
             env={**os.environ, **threads},
-            start_new_session=True,  # Ctrl-C is for the run, which then gives up its lease
+            start_new_session=True,  # the run handles Ctrl-C: it releases its lease
         )
     if ended.returncode == STOPPED:
         return SeedState("stopped")
