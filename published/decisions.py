@@ -45,7 +45,7 @@ REFERRAL = ("answered", "error", "violated", "hindsight")
 
 
 def run_draws(run: Path) -> Iterator[Draw]:
-    """Endless draws; seeds take turns."""
+    """Endless draws; seeds are used in turn."""
     steps = [load_step(path) for path in sorted(run.glob("seed-*/task-*"))]
     number = 0
     while True:

@@ -218,7 +218,7 @@ seeds: three of each image run, ten of digits) and from the CIFAR-100 outputs of
 
 **No setting was chosen from these tables.** The ridges, the strengths, the odds of 10 and the form of the evidence are those that
 [the method](taskmix.md) had before; some variants are better in some cells, and the settings stay. But the method was developed
-with measurements on the same stored runs: the tables show what each part does, they are no independent confirmation. The draws share
+with measurements on the same stored runs: the tables show what each part does; they are no independent confirmation. The draws share
 rows and models, and three seeds are few: differences of some tenths of a point are noise.
 
 Cells are accuracy % / NLL / average ECE %, means over tasks and over seeds or draws.
@@ -238,7 +238,7 @@ them in which the NLL is higher by more than 0.0005.
 
 {changes}
 
-- **The bias correction carries the method.** Without it all three measures are worse in the mean, however rows arrive.
+- **The bias correction is needed.** Without it all three measures are worse in the mean, however rows arrive.
 - **BiC (by="newest") does not suffice**: it leaves the older tasks as they are. BCTS (by="class") is close: better in pure batches of
   SkinLesions, worse with five calibration rows per class and in most shuffled batches.
 - **Leave-one-out** gains little, most in task batches of 32; whole tasks hardly change. The gain without it in shuffled batches is that
@@ -251,7 +251,7 @@ them in which the NLL is higher by more than 0.0005.
 ## Many tasks: why the evidence is a prediction
 
 Every class of CIFAR-100 is a task of its own, 20 rows per class; the measures are still means over the ten-class tasks. With the
-likelihood of the EM as evidence a wrong mix of a shuffled batch is certain of itself: the EM chose the mix by the same rows.
+likelihood of the EM as evidence a wrong mix of a shuffled batch gets a large weight: the EM chose the mix by the same rows.
 Predicting each row from those before it does not have this fault.
 
 {many}
