@@ -145,7 +145,7 @@ def as_vector(value: Any, name: str, n_rows: int, *, words: bool = False) -> np.
 
 
 def as_count(value: Any, name: str, least: int = 1) -> int:
-    """A whole number ≥ `least` as a Python int, which does not overflow; True is no number."""
+    """A whole number ≥ `least` as a Python int, which does not overflow; booleans are refused."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number ≥ {least}; got {value!r}")
     return int(value)

@@ -126,7 +126,7 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         ("nf = 3", "nf = 0", r"grid.backbones\[2\].nf must be greater than or equal to 1; got 0"),
         ("nf = 3", "width = 3", r"unknown key grid.backbones\[2\].width"),
         ('{ name = "slim_resnet18", nf = 3 }', '{ name = "resnet32", nf = 3 }', "resnet32 must have no nf"),
-        ('"resnet32", {', '"slim_resnet18", "slim_resnet18", {', "digits-slim_resnet18 comes twice"),
+        ('"resnet32", {', '"slim_resnet18", "slim_resnet18", {', "digits-slim_resnet18 is named twice"),
         (
             '"digits"',
             '"digit"',

@@ -56,7 +56,7 @@ Record = dict[str, Any]
 SCHEMA = 2
 BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
-#: The arrivals that stand side by side in tables.
+#: The arrivals that tables show side by side.
 STANDARD = (("pure", WHOLE), ("pure", 32), ("mixed", 32), ("pure", 1))
 #: The batches of a file, as the user gives them.
 AS_GIVEN = ("given", WHOLE)

@@ -51,7 +51,7 @@ def load_config(
     seeds : ``"0,1,2"`` or ``"0-9"``.
     methods : ``"[NAME=]FILE.py:CLASS"``, user methods (`equable.benchmark.user_methods`).
     layers : settings between `what` and the options, such as those of a grid.
-    place : where `what` and `data` stand, if not on the command line, for error messages.
+    place : where `what` and `data` are given, if not on the command line, for error messages.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def read_method_options(options: Sequence[str]) -> dict[str, MethodSettings]:
 
 
 def parse_seeds(text: str, origin: str = "--seeds") -> list[int]:
-    """Seeds of ``"0,1,2"``, ``"0-9"`` or a mixture; `origin` is where they stand, for error messages.
+    """Seeds of ``"0,1,2"``, ``"0-9"`` or a mixture; `origin` is where they are given, for error messages.
 
     Examples
     --------

@@ -131,7 +131,7 @@ def load_grid(
             ).with_seeds(grid.seeds)
             name = f"{dataset.name}-{backbone.label if backbone else config.network.name}"
             if name in runs:
-                raise ConfigError(f"{path}: grid must name each run once; {name} comes twice")
+                raise ConfigError(f"{path}: grid must name each run once; {name} is named twice")
             runs[name] = config
     values = dict(shared.values)
     for text in settings:

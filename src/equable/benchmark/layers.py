@@ -52,7 +52,7 @@ def default_layer() -> Layer:
 
 
 def base_layer(what: str, place: str = "") -> Layer:
-    """The settings of a preset or a file; `place` is where its name stands, for error messages."""
+    """The settings of a preset or a file; `place` is where its name is given, for error messages."""
     prefix = f"{place}: " if place else ""
     if what in PRESETS:
         return Layer(f"{prefix}preset {what}", flatten(read_preset(what)))

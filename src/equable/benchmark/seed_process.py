@@ -58,7 +58,7 @@ class SeedState:
 class SeedJob:
     """The input of the process of a seed."""
 
-    folder: str  # the run folder, by the path that every machine knows
+    folder: str  # the run folder, by a path that is valid on every machine
     seed: int
     lease: str  # token of the run's lease
     settings: str  # JSON of the run's `Config`

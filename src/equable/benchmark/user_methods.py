@@ -207,7 +207,7 @@ def make_calibrator(settings: MethodSettings, key: str) -> Calibrator:
 
 
 def _find(module: str, name: str, where: str) -> Any:
-    """The object `name` of a file or module, or None; the file is run each time, so that an edit counts."""
+    """The object `name` of a file or module, or None; the file is run each time, so edits take effect."""
     is_file = module.endswith(".py")
     if is_file and not Path(module).is_file():
         raise ConfigError(f"{where} must be in an existing file; there is no {module}")

@@ -71,7 +71,7 @@ class Monitor(Stream):
         E = mean over λ of Π_i (1 + λ (c_i − p_i)),   λ ∈ ±{0.02, 0.05, 0.1, 0.2, 0.4, 0.8}
 
     over all rows whose labels have arrived. If confidences are calibrated, E is a martingale that starts
-    at 1, so that it ever reaches 100 with a probability of at most 1 % (Ville). Products do not depend on the
+    at 1, and the probability that it ever reaches 100 is at most 1 % (Ville). Products do not depend on the
     order of the labels.
 
     Parameters

@@ -41,7 +41,7 @@ class Referral(Decision):
     max_error
         Tolerated share of errors among accepted rows, in (0, 1).
     confidence_level
-        Probability, over calibration buffers, that it is kept; in (0, 1).
+        Probability, over calibration buffers, that `max_error` is kept; in (0, 1).
 
     Attributes
     ----------

@@ -125,7 +125,7 @@ ARRIVAL = (
 )
 ESTIMATES = (
     "TaskMix estimates the tasks of a batch without labels, ARC its classes. An estimate is reliable where "
-    "it lies on the test set's own task and rests on many calibration rows."
+    "it lies on the test set's own task and is based on many calibration rows."
 )
 
 UNKNOWN = (

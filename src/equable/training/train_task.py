@@ -47,7 +47,7 @@ SETTLING_BATCHES = 10
 
 @dataclass(frozen=True)
 class Epoch:
-    """Results of one epoch; `score` decides about early stopping."""
+    """Results of one epoch; `score` determines early stopping."""
 
     loss: float
     current_accuracy: float

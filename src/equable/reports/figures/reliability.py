@@ -105,7 +105,7 @@ def referral_plot(run: Results) -> Plot:
         "Referral: the least confident rows go to a person; how often is the classifier wrong on the rest? "
         f"The dotted line is {TOLERATED}."
     )
-    caption += " In the last panel one threshold serves all tasks." if run.has_tasks else ""
+    caption += " In the last panel one threshold is used for all tasks." if run.has_tasks else ""
     alt = f"Error among accepted rows by share referred. {accepted_sentence(run)}"
     return Plot("referral", caption, alt, lambda: _draw_referral(run))
 

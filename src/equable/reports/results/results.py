@@ -154,7 +154,7 @@ class Results:
 
     @property
     def paper(self) -> str:
-        """The paper's preset whose numbers stand beside these; "" for none."""
+        """The paper's preset whose numbers are shown beside these; "" for none."""
         return str(self.config.get("paper", ""))
 
     @property
@@ -292,7 +292,7 @@ class Results:
 
     @property
     def distinct_arrivals(self) -> list[Arrival]:
-        """The same with single rows, which are alike in every arrival, once."""
+        """The same with single rows, which are equal in every arrival, only once."""
         return [(kind, batch) for kind, batch in self.arrivals_measured if batch != 1 or kind == "pure"]
 
     @property
