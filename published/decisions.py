@@ -45,7 +45,7 @@ REFERRAL = ("answered", "error", "violated", "hindsight")
 
 
 def run_draws(run: Path) -> Iterator[Draw]:
-    """Endless draws; seeds take turns."""
+    """Endless draws; seeds are used in turn."""
     steps = [load_step(path) for path in sorted(run.glob("seed-*/task-*"))]
     number = 0
     while True:
@@ -68,7 +68,7 @@ def redraw(buffer: equable.Outputs, test: equable.Outputs, seed: int) -> Draw:
 
 
 def cifar_draws(file: dict[str, np.ndarray], step: int) -> Iterator[Draw]:
-    """20 rows a class."""
+    """20 rows per class."""
     number = 0
     while True:
         yield draw(file, step, 20, number)

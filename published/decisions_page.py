@@ -22,15 +22,15 @@ KINDS = {
 INTRODUCTION = """\
 Numbers behind [decisions](decisions.md), at a level of 90 % and a tolerated error of 5 %. Brackets are 95 % intervals of the mean over
 draws. A draw of a stored run pools the calibration buffer and the test rows of a seed's last step, takes as many buffer rows of
-each class anew, and tests on the rest; seeds take turns, and draw i has the seed i. CIFAR-100: 20 buffer rows a class. Planted: three
+each class anew, and tests on the rest; seeds are used in turn, and draw i has the random seed i. CIFAR-100: 20 buffer rows per class. Planted: three
 tasks of two Gaussian classes, a buffer of 600 rows with equal tasks, 6,000 test rows of a random mix. RC, pooled, is split conformal on one
 temperature, with one threshold for all rows. Draws of a run share its networks (2 to 10 seeds) and most of its rows: the intervals are
 about other buffers, not about other networks."""
 
 WHY = """\
 Task guarantee: cross-fitting with few rows makes the level approximate. Batch guarantee: the mix of a batch is estimated from its rows, and a
-single row has the mix π, every task alike, whatever the stream is like: SkinLesions has 89 % of its rows in one task. A class with a handful of
-buffer rows has no guarantee of its own. Draws in which nothing is answered count as kept."""
+single row has the mix π, equal shares of all tasks, whatever the mix of the stream: SkinLesions has 89 % of its rows in one task. A class with few
+buffer rows has no guarantee of its own. Draws in which nothing is answered count as within the bound."""
 
 
 def title(name: str) -> str:
@@ -96,7 +96,7 @@ def referral_table(numbers: Numbers, arrival: str) -> str:
 
 
 def failures(numbers: Numbers) -> Iterator[str]:
-    """Where an interval lies wholly on the wrong side of what was aimed at."""
+    """Where an interval lies wholly on the wrong side of its level."""
     for name, found in measured(numbers).items():
         for arrival in ARRIVALS:
             sets = found["sets"][arrival]["mix"]

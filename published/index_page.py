@@ -29,9 +29,9 @@ split, and the network on SkinLesions is narrower. Values of the paper are label
 ([reproduction notes](../reproduction.md))."""
 
 TINYIMAGENET = """TinyImageNet ends far below the accuracy in the paper (22.8 %). Its network distinguishes the classes of one task, but gives most rows of
-earlier tasks to the last one: 1,000 images of 200 classes are replayed, five a class. Others report similar values for this setting: experience
+earlier tasks to the last one: 1,000 images of 200 classes are replayed, five per class. Others report similar values for this setting: experience
 replay of 500 images with ResNet18 reached 9.99 ± 0.29 %, and 48.64 ± 0.46 % within the task (Buzzega et al., NeurIPS 2020, as listed by
-Cha et al., ICCV 2021). Width and epochs change little: after nine tasks this network has 11.9 %, one of width 16 with 3 epochs a task, not
+Cha et al., ICCV 2021). Width and epochs change little: after nine tasks this network has 11.9 %, one of width 16 with 3 epochs per task, not
 stored, had 11.7 %. 64 px, the width of 64 and the patience of 50 in the paper were not tried."""
 
 SETTINGS = """## Selection of settings
@@ -45,7 +45,7 @@ SkinLesions (rebuilt) with SlimResNet18, seed 0, and Digits, seeds 0, 1 and 2.
 | replay memory, inclusion, task order, learning rate, bins, coverage 0.6 | the paper ([table](../reproduction.md#what-the-paper-fixes)); digits: a memory of 20 and all validation rows, because a task has only 54 |
 | batch size, maximum of epochs, patience | the available time on two cores; for the rebuilt datasets fixed after an earlier model of each whose test accuracy was known ([training](../training.md#measured)) |
 | CIFAR-10, CIFAR-100: epochs, width, bfloat16 | the available time on two cores, before any of these networks was trained; it was known that an earlier CIFAR-10 model with at most 10 epochs reached 61 % on the test rows |
-| TinyImageNet: 32 px, epochs, width, bfloat16 | the available time on two cores; it was known that a model of width 16 with 3 epochs a task reached 11.7 % on the test rows after nine tasks |
+| TinyImageNet: 32 px, epochs, width, bfloat16 | the available time on two cores; it was known that a model of width 16 with 3 epochs per task reached 11.7 % on the test rows after nine tasks |
 | early stopping | validation rows of the current task and the replay memory ([rule](../training.md#when-a-task-stops)); two rules were compared on validation sets of one model of SkinLesions |
 | recomputed batch norm | the collapse of validation scores without it; the test accuracy of an earlier BloodCell model without it was known ([training](../training.md#measured)) |
 | interpretation of Eq. 7 and 9: a weight for each class, mean of T(d_c) | agreement with the paper on *other* data, ResNet32 models on CIFAR-100 trained by other authors ([DATS](../methods/dats.md)). The test rows of those models were used; none of the runs here was |

@@ -146,7 +146,7 @@ class LearnerRun:
 
     name: str
     environment: Mapping[str, Any]
-    records: tuple[Mapping[str, Any], ...]  # one a seed
+    records: tuple[Mapping[str, Any], ...]  # one per seed
 
     @property
     def title(self) -> str:

@@ -40,7 +40,7 @@ METHODS = {
 }
 MEASURES = ("accuracy", "nll", "average_ece")
 BATCH = 32
-Scores = dict[str, dict[str, list[dict[str, float]]]]  # arrival → method → one entry a step or draw
+Scores = dict[str, dict[str, list[dict[str, float]]]]  # arrival → method → one entry per step or draw
 
 
 def arrivals(tasks: np.ndarray, seed: int) -> dict[str, np.ndarray]:
@@ -106,7 +106,7 @@ def stored_runs(folder: Path) -> dict[str, Scores]:
 
 
 def draws(file: dict[str, np.ndarray], n_draws: int) -> dict[str, Scores]:
-    """20 and 5 rows a class, both steps of the file."""
+    """20 and 5 rows per class, both steps of the file."""
     result: dict[str, Scores] = {}
     for per_class in (20, 5):
         for step in STEPS:

@@ -135,7 +135,7 @@ def collect_scores(scores: Scores, found: Iterator[tuple[str, str, dict[str, flo
 
 
 def stored_runs(folder: Path) -> tuple[dict[str, Scores], dict[str, Scores]]:
-    """All variants with the whole calibration buffer; TaskMix and the correction with 20 and 5 rows a class."""
+    """All variants with the whole calibration buffer; TaskMix and the correction with 20 and 5 rows per class."""
     whole: dict[str, Scores] = {}
     few: dict[str, Scores] = {}
     for run in sorted(path for path in folder.iterdir() if path.is_dir()):
@@ -150,7 +150,7 @@ def stored_runs(folder: Path) -> tuple[dict[str, Scores], dict[str, Scores]]:
 
 
 def cifar_draws(file: dict[str, np.ndarray], n_draws: int) -> tuple[dict[str, Scores], dict[str, Scores]]:
-    """All variants with 20 and 5 rows a class; three of them with every class as a task of its own."""
+    """All variants with 20 and 5 rows per class; three of them with every class as a task of its own."""
     whole: dict[str, Scores] = {}
     many: dict[str, Scores] = {}
     for step in STEPS:
@@ -182,7 +182,7 @@ def cell(values: dict[str, float], prefix: str = "") -> str:
 
 
 def table(scores: dict[str, Any], prefix: str = "") -> str:
-    """Markdown: a row a variant, a column an arrival."""
+    """Markdown: one row per variant, one column per arrival."""
     names = [name for name in VARIANTS if name in scores[ARRIVALS[0]]]
     lines = ["| | " + " | ".join(ARRIVALS) + " |", "|---" * (len(ARRIVALS) + 1) + "|"]
     for name in names:
@@ -218,7 +218,7 @@ seeds: three of each image run, ten of digits) and from the CIFAR-100 outputs of
 
 **No setting was chosen from these tables.** The ridges, the strengths, the odds of 10 and the form of the evidence are those that
 [the method](taskmix.md) had before; some variants are better in some cells, and the settings stay. But the method was developed
-with measurements on the same stored runs: the tables show what each part does, they are no independent confirmation. The draws share
+with measurements on the same stored runs: the tables show what each part does; they are no independent confirmation. The draws share
 rows and models, and three seeds are few: differences of some tenths of a point are noise.
 
 Cells are accuracy % / NLL / average ECE %, means over tasks and over seeds or draws.
@@ -238,9 +238,9 @@ them in which the NLL is higher by more than 0.0005.
 
 {changes}
 
-- **The bias correction carries the method.** Without it all three measures are worse in the mean, however rows arrive.
+- **The bias correction is needed.** Without it all three measures are worse in the mean, however rows arrive.
 - **BiC (by="newest") does not suffice**: it leaves the older tasks as they are. BCTS (by="class") is close: better in pure batches of
-  SkinLesions, worse with five calibration rows a class and in most shuffled batches.
+  SkinLesions, worse with five calibration rows per class and in most shuffled batches.
 - **Leave-one-out** gains little, most in task batches of 32; whole tasks hardly change. The gain without it in shuffled batches is that
   of SkinLesions, where adapting less is better for means over tasks.
 - **Odds.** Small odds adapt sooner: better for pure batches of 32, worse for shuffled ones. Large odds are the reverse.
@@ -250,8 +250,8 @@ them in which the NLL is higher by more than 0.0005.
 
 ## Many tasks: why the evidence is a prediction
 
-Every class of CIFAR-100 is a task of its own, 20 rows a class; the measures are still means over the ten-class tasks. With the
-likelihood of the EM as evidence a wrong mix of a shuffled batch is certain of itself: the EM chose the mix by the same rows.
+Every class of CIFAR-100 is a task of its own, 20 rows per class; the measures are still means over the ten-class tasks. With the
+likelihood of the EM as evidence a wrong mix of a shuffled batch gets a large weight: the EM chose the mix by the same rows.
 Predicting each row from those before it does not have this fault.
 
 {many}
@@ -268,7 +268,7 @@ Accuracy % / NLL / ECE % of all rows together, in place of means over tasks.
 
 ## Few calibration rows
 
-The calibration buffers of the stored runs, cut at random to at most 20 and at most 5 rows a class (CIFAR-100 with 20 and 5 is above).
+The calibration buffers of the stored runs, cut at random to at most 20 and at most 5 rows per class (CIFAR-100 with 20 and 5 is above).
 On SkinLesions a buffer of equal classes has another class mix than the test rows, which costs accuracy in itself.
 
 {few}

@@ -137,7 +137,7 @@ LINES = (
 
 
 def table(numbers: dict[str, dict[str, float]]) -> str:
-    """Markdown: a row a measurement, bias correction → TaskMix unless it says otherwise."""
+    """Markdown: one row per measurement, bias correction → TaskMix unless it says otherwise."""
     lines = ["| | " + " | ".join(RUNS) + " |", "|---" * (len(RUNS) + 1) + "|"]
     for words, names, factor, decimals in LINES:
         cells = [" → ".join(f"{factor * numbers[run][name]:.{decimals}f}" for name in names) for run in RUNS]

@@ -194,7 +194,7 @@ class TestIntegers:
 class TestVectors:
     @pytest.mark.parametrize("value", [[1], [[1, 2]], 3, np.ones((2, 2))])
     def test_wrong_shapes(self, value):
-        with pytest.raises(InputError, match=r"x must have shape \(2,\), one entry a row; got"):
+        with pytest.raises(InputError, match=r"x must have shape \(2,\), one entry per row; got"):
             arrays.as_vector(value, "x", 2)
 
     def test_groups(self):

@@ -140,12 +140,12 @@ def as_vector(value: Any, name: str, n_rows: int, *, words: bool = False) -> np.
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.shape != (n_rows,):
-        raise InputError(f"{name} must have shape ({n_rows},), one entry a row; got {array.shape}")
+        raise InputError(f"{name} must have shape ({n_rows},), one entry per row; got {array.shape}")
     return array
 
 
 def as_count(value: Any, name: str, least: int = 1) -> int:
-    """A whole number ≥ `least` as a Python int, which does not overflow; True is no number."""
+    """A whole number ≥ `least` as a Python int, which does not overflow; booleans are refused."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number ≥ {least}; got {value!r}")
     return int(value)

@@ -61,7 +61,7 @@ def atomic_file(path: PathLike) -> Iterator[BinaryIO]:
                 os.link(f"/proc/self/fd/{stream.fileno()}", hidden, src_dir_fd=stream.fileno())
         os.replace(hidden, target)
     except OSError as error:
-        # a full disk names no file, a read-only folder the hidden one
+        # the error of a full disk names no file, that of a read-only folder the hidden one
         if error.errno is not None and error.filename in (None, str(hidden)):
             error.filename = str(target)
         raise

@@ -77,7 +77,7 @@ def test_a_worker_is_no_scheduler(capfd, monkeypatch):
             return None
 
     monkeypatch.setattr("distributed.rpc", Worker)
-    assert refusal("tcp://127.0.0.1:1", capfd).endswith("a Dask worker is there")
+    assert refusal("tcp://127.0.0.1:1", capfd).endswith("this is the address of a Dask worker")
 
 
 def test_without_the_extra(monkeypatch):
@@ -109,6 +109,6 @@ def test_a_scheduler_without_workers_is_named_and_its_end_noticed(capfd, monkeyp
         check()
         assert "waiting for workers at tcp://planted:1" in capfd.readouterr().err
         client.status = "connecting"
-        with pytest.raises(ClusterError, match="tcp://planted:1 went away"):
+        with pytest.raises(ClusterError, match="tcp://planted:1 has stopped"):
             check()
     assert client.closed

@@ -126,7 +126,7 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         ("nf = 3", "nf = 0", r"grid.backbones\[2\].nf must be greater than or equal to 1; got 0"),
         ("nf = 3", "width = 3", r"unknown key grid.backbones\[2\].width"),
         ('{ name = "slim_resnet18", nf = 3 }', '{ name = "resnet32", nf = 3 }', "resnet32 must have no nf"),
-        ('"resnet32", {', '"slim_resnet18", "slim_resnet18", {', "digits-slim_resnet18 comes twice"),
+        ('"resnet32", {', '"slim_resnet18", "slim_resnet18", {', "digits-slim_resnet18 is named twice"),
         (
             '"digits"',
             '"digit"',
@@ -141,7 +141,7 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         (
             'datasets = ["digits", { preset = "cifar10", data = "tiny.npz" }]',
             "",
-            "grid.datasets must be there",
+            "grid.datasets must be given",
         ),
         (
             "max_epochs = 1",
@@ -242,7 +242,7 @@ def test_a_run_on_a_folder_in_use_is_refused(tiny_run):
     with hold([tiny_run.path]):
         result = call("run", tiny_run.path)
     assert result.exit_code == 1
-    assert f"equable: {tiny_run.path} must be free; process {os.getpid()} on" in result.stderr
+    assert f"equable: {tiny_run.path} must not be in use; process {os.getpid()} on" in result.stderr
 
 
 def test_the_report_of_a_grid_has_every_run(tmp_path, blank_figures):

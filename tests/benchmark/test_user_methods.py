@@ -159,7 +159,7 @@ def test_an_error_in_it_costs_no_other_score(tiny_run, file):
     assert "equable: method 'mine': 2 of 3 scores failed; first: on seed 0 after task 3: " in result.stderr
     assert "ZeroDivisionError: by nought (mine.py, line 12)" in result.stderr
     assert len(list(tiny_run.scores.glob("*_rc.json"))) == 3
-    with pytest.warns(EquableWarning, match="method 'mine' failed as rows arrive in other ways: ZeroDiv"):
+    with pytest.warns(EquableWarning, match="method 'mine' failed in other arrivals: ZeroDiv"):
         records = measure_arrivals(tiny_run, progress=False)
     assert {record["method"] for record in records} >= {"rc", "arc"}
     assert not [record for record in records if record["method"] == "mine"]

@@ -165,7 +165,7 @@ def test_a_log_cut_in_the_middle_loses_the_cut_line_alone(log):
     assert again.replaced == 3
     assert json.loads(call("monitor", log, "--json").stdout)["replaced"] == 3
     assert "replaced: 3" in call("monitor", log).stdout
-    assert "labels that came later are not in the log" in monitor_page(again)
+    assert "labels that arrived later are not in it" in monitor_page(again)
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ def test_wrong_usage(source, tmp_path):
 
 def test_evaluate_refuses_too_few_replicates(source):
     words = ("evaluate", source / "test.npz", source / "ts.safetensors", "--bootstrap")
-    message = r"--bootstrap must be 0 \(no intervals\) or at least 40, which a 95 % interval takes; got 1"
+    message = r"--bootstrap must be 0 \(no intervals\) or at least 40, which a 95 % interval needs; got 1"
     assert refused(call(*words, "1"), message)
     none = json.loads(call(*words, "0", "--json").stdout)["methods"][1]["comparison"]
     assert (none["n_bootstrap"], none["intervals"]) == (0, {})

@@ -209,7 +209,7 @@ def test_a_name_wins_and_a_path_can_be_said(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
     assert len(load_dataset("digits")) == 1797
-    with pytest.raises(DataError, match="one folder a class"):
+    with pytest.raises(DataError, match="one folder per class"):
         load_dataset("./digits")
 
 

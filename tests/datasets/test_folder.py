@@ -127,7 +127,7 @@ def test_the_cameras_orientation_is_obeyed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
 def test_more_than_eight_bits_are_not_clipped_in_silence(tmp_path: Path, mode: str) -> None:
     Image.new(mode, (8, 8), 1000).save(tmp_path / "a.tif")
-    with pytest.raises(DataError, match=f"must have 8 bits a channel; it has Pillow's mode '{mode}'"):
+    with pytest.raises(DataError, match=f"must have 8 bits per channel; it has Pillow's mode '{mode}'"):
         decode(tmp_path / "a.tif", "a.tif")
 
 
@@ -158,9 +158,9 @@ def test_huge_images_are_refused_before_decoding(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ([], "one folder a class"),
-        (["a/readme.txt"], "one folder a class"),
-        (["1.png", "2.png"], "one folder a class"),
+        ([], "one folder per class"),
+        (["a/readme.txt"], "one folder per class"),
+        (["1.png", "2.png"], "one folder per class"),
         (["a/1.png"], "at least two distinct names"),
         (["a/1.png", "b/readme.txt"], r"class 1 \(b\) has none"),
         (["train/a/1.png", "train/b/1.png", "val/a/1.png"], "must hold train, test and optionally val"),

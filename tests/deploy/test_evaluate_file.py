@@ -121,7 +121,7 @@ def test_a_task_of_few_rows_is_no_evidence(files, tmp_path, counts, harm):
     path = cut(files, tmp_path / "few.npz", counts)
     found = evaluate_file(path, [files / "ts.safetensors"], n_bootstrap=100)
     sentences = said_of(found)
-    assert sentences[-1].endswith("and 20 rows of each task, not all alike.")
+    assert sentences[-1].endswith("and 20 rows per task that are not identical.")
     assert ("harmed beyond noise: task 7" in " ".join(sentences)) == harm
     views = found.to_dict()["methods"][1]["views"][:3]
     assert [view["delta_ece_interval"] is None for view in views] == [n < 20 for n in counts]
@@ -139,7 +139,7 @@ def test_a_task_of_few_rows_is_no_evidence(files, tmp_path, counts, harm):
 def test_few_or_equal_rows_without_tasks_are_no_evidence(files, tmp_path, rows):
     equable.Outputs.load(files / "flat.npz")[rows].save(tmp_path / "few.npz")
     sentences = said_of(evaluate_file(tmp_path / "few.npz", [files / "dats.safetensors"]))
-    assert sentences[-1].endswith("and 20 rows of each task, not all alike.")
+    assert sentences[-1].endswith("and 20 rows per task that are not identical.")
     assert "points" not in " ".join(sentences)
 
 

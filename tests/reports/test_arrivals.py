@@ -49,8 +49,8 @@ def test_values_are_those_of_the_files(run):
 def test_four_arrivals_stand_side_by_side(run):
     table = next(t for t in build_tables(run) if t.name == "arrivals")
     assert table.groups == [
-        *(("One task, whole set", 3), ("One task, 32 a batch", 3)),
-        *(("Shuffled, 32 a batch", 6), ("Single rows", 3)),
+        *(("One task, whole set", 3), ("One task, 32 per batch", 3)),
+        *(("Shuffled, 32 per batch", 6), ("Single rows", 3)),
     ]
     ranked, variants = table.sections
     cells = {row.label: row.cells for row in ranked.rows}
@@ -98,7 +98,7 @@ def test_figure_draws_the_planted_numbers(run):
     with drawing():
         figure = draw_arrivals(run)
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        *("One task a batch", "Tasks shuffled", "Drifting from task to task"),
+        *("One task per batch", "Tasks shuffled", "Drifting from task to task"),
     ]
     pure, _, drift = figure.axes
     lines = {c.get_label(): c.lines[0] for c in pure.containers}

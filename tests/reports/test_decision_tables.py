@@ -37,7 +37,7 @@ def run(tmp_path_factory):
 def test_sets_and_answered_rows_by_arrival(run):
     tables = {table.name: table for table in build_tables(run)}
     pure, mixed = tables["sets"].sections
-    assert (pure.title, mixed.title) == ("One task, whole set", "Shuffled, 32 a batch")
+    assert (pure.title, mixed.title) == ("One task, whole set", "Shuffled, 32 per batch")
     assert [row.label for row in pure.rows] == [
         *("RC, batch guarantee", "TaskMix, task guarantee", "TaskMix, batch guarantee"),
     ]

@@ -47,7 +47,7 @@ def test_a_change_within_noise_is_no_change(tmp_path):
 def test_no_bootstrap_claims_no_certainty(tmp_path):
     sentences = told(tmp_path, half_width=None)
     assert "harmed" not in " ".join(sentences)
-    assert sentences[-1].startswith("Nothing here tells a difference from noise: that takes 40 bootstrap")
+    assert sentences[-1].startswith("Differences cannot be separated from noise: this needs 40 bootstrap")
 
 
 @pytest.mark.parametrize("change", [{"n_bootstrap": 39}, {"intervals": {}}])
@@ -59,7 +59,7 @@ def test_a_bootstrap_that_cannot_tell_claims_no_certainty(tmp_path, change):
             task["delta_ece_interval"] = None
     sentences = summarise(results)
     assert "harmed" not in " ".join(sentences)
-    assert f"(here {results.n_bootstrap}) and 20 rows of each task, not all alike." in sentences[-1]
+    assert f"(here {results.n_bootstrap}) and 20 rows per task that are not identical." in sentences[-1]
     assert "intervals" not in {table.name for table in build_tables(results)}
 
 

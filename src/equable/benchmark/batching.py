@@ -1,7 +1,7 @@
 """How rows arrive: the same test rows in batches of other sizes and mixes, after the last task.
 
 ``arrivals/seed-<s>.json`` holds one record for each (arrival, batch, method) and the SHA-256 of the outputs.
-A valid file of the same outputs and settings is never made again::
+A valid file of the same outputs and settings is kept::
 
     {"schema": 2, "outputs": SHA-256, "n_bins": M, "n_bootstrap": R, "records": [
         {"arrival": "mixed", "batch": 32, "method": "arc", "seed": 0, "accuracy": …, "nll": …,
@@ -12,11 +12,11 @@ A valid file of the same outputs and settings is never made again::
          "hindsight": …, "sets": {"task": {"coverage": [each task …, all rows], "size": …}, …}}, …]}
 
 ==========  ==========================================================================================
-arrival     a batch holds
+arrival     a batch of n rows holds
 ==========  ==========================================================================================
-``pure``    rows of one task: all of its test set (batch 0, the paper's protocol) or so many at a time
-``mixed``   so many rows of the shuffled test sets of all tasks
-``drift``   so many rows of a stream that passes from task to task, neighbours overlapping
+``pure``    rows of one task: all of its test set (batch 0, the paper's protocol) or n at a time
+``mixed``   n rows of the shuffled test sets of all tasks
+``drift``   n rows of a stream that passes from task to task with overlap
 ``stream``  8 rows of that stream, calibrated by `equable.Stream` with a window of 256
 ==========  ==========================================================================================
 """
@@ -56,7 +56,7 @@ Record = dict[str, Any]
 SCHEMA = 2
 BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
-#: The arrivals that stand side by side in tables.
+#: The arrivals that tables show side by side.
 STANDARD = (("pure", WHOLE), ("pure", 32), ("mixed", 32), ("pure", 1))
 #: The batches of a file, as the user gives them.
 AS_GIVEN = ("given", WHOLE)
@@ -161,11 +161,11 @@ def measure(
     )
     for name, method in (measured_methods() if methods is None else methods).items():
         try:
-            with method_errors(name, method, "as rows arrive in other ways"):
+            with method_errors(name, method, "in other arrivals"):
                 streamed = None if name in NOT_STREAMED else order
                 found = list(_measure_arrivals(method, step, arrivals, streamed, compare))
         except MethodError as error:
-            warnings.warn(f"{error}. It is left out there", EquableWarning, stacklevel=2)
+            warnings.warn(f"{error}. It is left out of them", EquableWarning, stacklevel=2)
             continue
         for (arrival, batch), values in found:
             yield {"arrival": arrival, "batch": batch, "method": name, "seed": seed, **values}
@@ -181,7 +181,7 @@ def _measure_arrivals(
     calibrator = method.fit(step)
     found: dict[tuple[str, int], FloatArray] = {}
     for (arrival, batch), groups in arrivals.items():
-        # a single row is alone in every arrival
+        # batches of one row are the same in every arrival
         alone = found.get(("pure", 1)) if batch == 1 else None
         found[arrival, batch] = step.calibrated(calibrator, groups) if alone is None else alone
     if order is not None:

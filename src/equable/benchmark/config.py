@@ -58,7 +58,7 @@ def load_config(
     seeds : ``"0,1,2"`` or ``"0-9"``.
     methods : ``"[NAME=]FILE.py:CLASS"``, user methods (`equable.benchmark.user_methods`).
     layers : settings between `what` and the options, such as those of a grid.
-    place : where `what` and `data` stand, if not on the command line, for error messages.
+    place : where `what` and `data` are given, if not on the command line, for error messages.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def read_method_options(options: Sequence[str]) -> dict[str, MethodSettings]:
 
 
 def parse_seeds(text: str, origin: str = "--seeds") -> list[int]:
-    """Seeds of ``"0,1,2"``, ``"0-9"`` or a mixture; `origin` is where they stand, for error messages.
+    """Seeds of ``"0,1,2"``, ``"0-9"`` or a mixture; `origin` is where they are given, for error messages.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def check_classes(config: Config, n_classes: int, origins: Mapping[str, str] | N
     if not isinstance(order, str):
         rule = f"name each class 0 … {n_classes - 1} once"
         _require(sorted(order) == list(range(n_classes)), origins, "scenario.order", rule, order)
-    rule = f"be at least {n_classes}, a row a class"
+    rule = f"be at least {n_classes}, one row per class"
     _require(memory >= n_classes, origins, "training.memory_size", rule, memory)
 
 

@@ -22,7 +22,7 @@ def validation_error(
 ) -> ConfigError:
     """The first error of pydantic as a `ConfigError`.
 
-    Where a value may have several types, each reports an error: the one with the longest location counts.
+    Where a value may have several types, each reports an error: the one with the longest location is used.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def validation_error(
         last = str(location[-1])
         return ConfigError(f"{place} unknown key {key}{suggestion(last, set(known) - {last})}")
     if first["type"] == "missing":
-        return ConfigError(f"{name(location)} must be there; it is missing")
+        return ConfigError(f"{name(location)} must be given; it is missing")
     rule = (rules or {}).get(str(location[0]), re.sub(r"^\w+ should ", "", first["msg"]))
     return ConfigError(f"{name(location)} must {rule}; got {first['input']!r:.200}")
 

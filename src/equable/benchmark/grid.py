@@ -131,7 +131,7 @@ def load_grid(
             ).with_seeds(grid.seeds)
             name = f"{dataset.name}-{backbone.label if backbone else config.network.name}"
             if name in runs:
-                raise ConfigError(f"{path}: grid must name each run once; {name} comes twice")
+                raise ConfigError(f"{path}: grid must name each run once; {name} is named twice")
             runs[name] = config
     values = dict(shared.values)
     for text in settings:
@@ -161,7 +161,7 @@ def _read_settings(table: Any, path: Path) -> GridSettings:
 
 
 def _resolve_paths(grid: GridSettings, path: Path, start: Path) -> GridSettings:
-    """The grid with paths made absolute, from its own folder on."""
+    """The grid with absolute paths; relative ones start at its own folder."""
     datasets = []
     for number, dataset in enumerate(grid.datasets, 1):
         place = f"{path}: grid.datasets[{number}]"

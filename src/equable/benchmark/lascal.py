@@ -1,7 +1,7 @@
 """LaSCal (Popordanoska et al., NeurIPS 2024): the comparison from outside continual learning.
 
-It too adapts to a batch's class mix, but chooses the temperature whose estimated calibration error *on
-the batch* is least; it sees the batch's confidences and takes accuracies from the calibration buffer.
+Like ARC it adapts to a batch's class mix, but it chooses the temperature whose estimated calibration error
+*on the batch* is least; it uses the batch's confidences and the accuracies of the calibration buffer.
 The class mix is estimated as in ARC, so that the two differ in the choice of the temperature alone.
 """
 
@@ -34,8 +34,8 @@ class LaSCal(Calibrator):
     For each temperature: 15 equal-mass bins of the batch's confidences; in a bin with m of the n_t batch
     rows, the expected accuracy is (n_t − 1)/n_s · Σ w_y·[correct] / (m − 1) over the n_s calibration rows in
     the bin, w_c = q_c/π_c; the loss is the batch's mean (confidence − expected accuracy)². A batch of
-    fewer than two rows a bin takes the calibration buffer's own temperature, and a temperature at which a
-    bin holds fewer than two rows is passed over.
+    fewer than two rows per bin uses the calibration buffer's own temperature; a temperature at which a
+    bin holds fewer than two rows is skipped.
 
     Examples
     --------

@@ -52,7 +52,7 @@ def default_layer() -> SettingsLayer:
 
 
 def base_layer(what: str, place: str = "") -> SettingsLayer:
-    """The settings of a preset or a file; `place` is where its name stands, for error messages."""
+    """The settings of a preset or a file; `place` is where its name is given, for error messages."""
     prefix = f"{place}: " if place else ""
     if what in PRESETS:
         return SettingsLayer(f"{prefix}preset {what}", flatten(read_preset(what)))
@@ -98,7 +98,7 @@ def set_layer(text: str) -> SettingsLayer:
 
 
 def with_absolute_paths(layer: SettingsLayer, start: Path) -> SettingsLayer:
-    """The layer with the paths of its data made absolute, from `start` on."""
+    """The layer with absolute paths of its data; relative ones start at `start`."""
     values = dict(layer.values)
     for key, resolve in {"data.source": resolve_source, "data.data_dir": absolute_path}.items():
         if isinstance(values.get(key), str) and values[key]:

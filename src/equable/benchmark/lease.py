@@ -42,7 +42,7 @@ class Lease:
         except (Timeout, LeaseSettingsMismatch):
             owner = lock.owner
             name = f"process {owner.pid} on {owner.hostname.partition('?')[0]}" if owner else "another run"
-            raise LockedError(f"{folder} must be free; {name} works in it") from None
+            raise LockedError(f"{folder} must not be in use; {name} is using it") from None
         self._locks[folder] = lock
 
     def token(self, folder: Path) -> str:
@@ -81,7 +81,7 @@ def is_held(folder: Path, token: str) -> bool:
 
 
 def is_renewed(folder: Path, token: str) -> bool:
-    """Whether the folder is under the lease of this token, and was within `DURATION` by the clock here."""
+    """Whether the folder is under the lease of this token, renewed within `DURATION` by the clock here."""
     age = time.time() - (renewal_time(folder) or 0) / 1e9
     return age < DURATION and is_held(folder, token)
 

@@ -69,12 +69,12 @@ def run_steps(
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """Idle workers would wait for ever: each keeps the pipe of the others open."""
+    """End this worker when its parent ends: idle, it would wait on pipes that other workers keep open."""
     parent = parent_process()
     assert parent is not None
     parent.join()

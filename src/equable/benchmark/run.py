@@ -1,4 +1,4 @@
-"""A whole run, or a grid of them: train → score → arrivals → report; it stops anywhere and resumes."""
+"""A whole run, or a grid of them: train → score → arrivals → report; it can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _run_all(
     configs = {path: config for path, (config, _) in checked.items()}
     with hold(list(dict.fromkeys([out, *checked]))) as lease:
         folders = [start_run(path, config, data) for path, (config, data) in checked.items()]
-        if grid:  # every run has accepted its settings
+        if grid:  # the settings of every run are valid
             write_text(out / GRID_FILE, grid)
         jobs = seed_jobs(configs, lease, workers, progress)
         with _file_bar(jobs, sum(map(_count_expected, configs.values())), progress) as tick:

@@ -1,4 +1,4 @@
-"""The run folder: where everything of a run lies. A folder never mixes two experiments.
+"""The run folder: all files of a run; one experiment per folder.
 
 ::
 
@@ -170,7 +170,7 @@ def open_run(path: Path) -> RunFolder:
 
 
 def _record_environment(path: Path, data: Mapping[str, Any] | None) -> None:
-    """Write where the run was started and, under ``also``, every other place that continued it."""
+    """Write where the run was started and, under ``also``, every other place where it was continued."""
     here = {**describe_environment(), **({"data": dict(data)} if data else {})}
     try:
         stored = read_json(path) if path.exists() else None
@@ -194,7 +194,7 @@ def outputs_digest(folder: Path) -> str:
     for name in OUTPUT_FILES:
         path = folder / name
         if not path.is_file():
-            raise FileFormatError(f"{path} must be there; it is missing. `equable run` makes it again")
+            raise FileFormatError(f"{path} must exist; it is missing. `equable run` computes it again")
         found = sha256_of(path)
         if known.get(name, found) != found:
             raise FileFormatError(f"{path} must be as training wrote it; its SHA-256 differs")

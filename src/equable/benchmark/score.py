@@ -1,7 +1,7 @@
 """Score every method after every task from stored outputs, without network and torch.
 
 ``scores/seed-<s>_task-<t>_<method>.json`` holds a `Score`; a valid file of the same outputs and settings is
-never made again. ``scores/seed-<s>_task-<t>_noise_floor.json``::
+kept. ``scores/seed-<s>_task-<t>_noise_floor.json``::
 
     {"schema": 1, "seed": s, "task": t, "outputs": SHA-256, "n_bins": M,
      "noise_floor": [one for each task 0 … t], "average": their mean}

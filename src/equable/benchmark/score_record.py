@@ -46,7 +46,7 @@ class Score:
     temperatures: list[float | None]
     #: (T,) mean confidence of each task's test set.
     confidence: list[float]
-    #: (T,) reliability of each task, one entry a bin: {"count": [], "confidence": [], "accuracy": []}.
+    #: (T,) reliability of each task, one entry per bin: {"count": [], "confidence": [], "accuracy": []}.
     reliability: list[dict[str, list[float | None]]]
     #: (T + 1,) error among accepted rows against the share accepted, each task and last all rows pooled:
     #: {"share": [...], "error": [...]}.

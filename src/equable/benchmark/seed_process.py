@@ -32,12 +32,12 @@ from equable.benchmark.train import train_seed
 from equable.errors import EquableError, FileFormatError
 from equable.files import read_json, write_json
 
-#: Deaths of the process of a seed before it is given up.
+#: Deaths of the process of a seed after which the seed fails.
 TRIES = 3
 #: Exit code of a process that ended because its parent is gone or the lease is lost.
 STOPPED = 3
 SECONDS_BETWEEN_LOOKS = 0.5
-#: Times in a row that the lease must be missing: while another process checks it, it is moved for a moment.
+#: Consecutive checks that must miss the lease: a process that checks it moves it for a moment.
 MISSES = 3
 
 
@@ -58,7 +58,7 @@ class SeedState:
 class SeedJob:
     """The input of the process of a seed."""
 
-    folder: str  # the run folder, by the path that every machine knows
+    folder: str  # the run folder, by a path that is valid on every machine
     seed: int
     lease: str  # token of the run's lease
     settings: str  # JSON of the run's `Config`
@@ -72,7 +72,7 @@ class SeedJob:
         return state_path(Path(self.folder), self.seed).with_suffix(".log")
 
     def record(self, state: SeedState) -> None:
-        """Write the state; without room on the disk it stays as it was."""
+        """Write the state; on a full disk it stays as it was."""
         with suppress(OSError):
             path = state_path(Path(self.folder), self.seed)
             write_json(path, asdict(replace(state, lease=self.lease)))
@@ -111,7 +111,7 @@ def _end_when_stopped(job: SeedJob, parent: int) -> None:
     """End this process when its parent is gone, or the lease is gone or no longer renewed."""
     folder = Path(job.folder)
     misses = 0
-    unchanged = 0  # looks, not seconds: a process that was suspended does not look
+    unchanged = 0  # checks, not seconds: a suspended process makes none
     renewed = None
     while misses < MISSES and unchanged * SECONDS_BETWEEN_LOOKS < 2 * DURATION and os.getppid() == parent:
         time.sleep(SECONDS_BETWEEN_LOOKS)
@@ -123,7 +123,7 @@ def _end_when_stopped(job: SeedJob, parent: int) -> None:
 
 
 def do(job: SeedJob) -> SeedState:
-    """Run the seed; an error is an outcome, too."""
+    """Run the seed; an error becomes its state."""
     begin = time.monotonic()
     _log(job, f"begins: process {os.getpid()}, {job.threads or 'all'} threads")
     try:
@@ -141,7 +141,7 @@ def do(job: SeedJob) -> SeedState:
 
 
 def run_seed(job: SeedJob) -> ScoreCount:
-    """Train one seed, score it and measure it in all arrivals; what is there already is kept.
+    """Train one seed, score it and measure it in all arrivals; existing files are kept.
 
     Bars appear where standard error is a terminal; it is the log unless the job shows progress.
     """
@@ -155,7 +155,7 @@ def run_seed(job: SeedJob) -> ScoreCount:
 
 
 def remove_partial_files(folder: RunFolder, seed: int) -> None:
-    """Remove what killed processes of this seed left half-written."""
+    """Remove the partial files of killed processes of this seed."""
     patterns = {folder.seed(seed): "*", folder.scores: f".seed-{seed}_*", folder.arrivals: f".seed-{seed}.*"}
     for path, pattern in patterns.items():
         for partial in path.rglob(f"{pattern}.part"):

@@ -1,4 +1,4 @@
-"""How far a run or a grid is: which files are there. Nothing is computed and nothing is written.
+"""The progress of a run or a grid: which files exist. Nothing is computed and nothing is written.
 
 Results are not read: the command that reads a damaged file names it.
 """
@@ -23,8 +23,8 @@ STATES = ("done", "running", "failed", "missing")
 class SeedStatus:
     """One seed of one run.
 
-    ``done``: every file is there · ``running``: a process works on it now · ``failed``: the last process
-    ended with an error or died too often · ``missing``: the rest, begun or not; the same command resumes.
+    ``done``: every file exists · ``running``: a process works on it now · ``failed``: the last process
+    ended with an error or died too often · ``missing``: the rest, started or not; the same command resumes.
     """
 
     run: str

@@ -54,7 +54,7 @@ class Step:
         """The calibration set of this name."""
         if kind == "perturbed":
             if self.perturbed is None:
-                raise FileFormatError("perturbed.npz must be there for T-CIL; this step has none")
+                raise FileFormatError("perturbed.npz must exist for T-CIL; this step has none")
             return self.perturbed
         chosen: Outputs = getattr(self, "current" if kind == "none" else kind)
         return chosen

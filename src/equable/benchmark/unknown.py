@@ -1,4 +1,4 @@
-"""Rows of unknown classes: how well a score tells them from the test rows, which are of known classes.
+"""Rows of unknown classes: how well a score separates them from the test rows, which are of known classes.
 
 ``seed-<s>/task-<T>/unknown.npz`` holds the outputs of such rows after the last task. No calibrator is fitted
 for this; the measurements show what a threshold on a confidence or on a distance would achieve.

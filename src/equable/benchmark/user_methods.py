@@ -125,7 +125,7 @@ def _read_method(name: str, table: Any, origin: str, start: Path | None) -> Meth
             known=MethodSettings.model_fields,
         ) from None
     if settings.label in {method.label for method in METHODS.values()}:
-        raise ConfigError(f"{key}.label must be new; equable calls one of its own {settings.label!r}")
+        raise ConfigError(f"{key}.label must be new; equable has a method {settings.label!r}")
     file, _, class_name = settings.calibrator.rpartition(":")
     if file.endswith(".py") and start is not None:
         file = absolute_path(file, start, f"{key}.calibrator")
@@ -135,7 +135,7 @@ def _read_method(name: str, table: Any, origin: str, start: Path | None) -> Meth
 
 
 def absolute_path(path: str, start: Path, key: str) -> str:
-    """A path made absolute from `start` on; one that the system refuses is a `ConfigError`."""
+    """The absolute path; a relative one starts at `start`. One that the system refuses is a `ConfigError`."""
     try:
         found = (start / Path(path).expanduser()).resolve()
         found.exists()
@@ -207,7 +207,7 @@ def make_calibrator(settings: MethodSettings, key: str) -> Calibrator:
 
 
 def _find(module: str, name: str, where: str) -> Any:
-    """What a file or a module calls `name`, or None; the file is run anew, so that an edit counts."""
+    """The object `name` of a file or module, or None; the file is run each time, so edits take effect."""
     is_file = module.endswith(".py")
     if is_file and not Path(module).is_file():
         raise ConfigError(f"{where} must be in an existing file; there is no {module}")

@@ -1,8 +1,8 @@
 """Run seeds, each in a process of its own, on this machine or on the workers of a Dask cluster.
 
 A thread here, or a task on a Dask worker, starts the process of a seed (`seed_process`) and waits for it.
-Results go to the run folder, which all machines see; a seed may be begun again at any moment and keeps what
-is finished.
+Results go to the run folder, which all machines share; a seed may be started again at any moment and keeps
+finished files.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def run_seeds(
                 failed = sum(state.state != "done" for state in found.values())
                 tick(len(found) - failed, failed)
         except BaseException:
-            lease.release()  # processes of seeds then end, and watchers start no other
+            lease.release()  # seed processes then end, and no watcher starts another
             raise
     return [found[job] for job in jobs]
 
@@ -155,7 +155,7 @@ def connected(address: str) -> Iterator[tuple[Any, Callable[[], None]]]:
 
     def check() -> None:
         if client.status != "running":
-            raise ClusterError(f"the scheduler at {address} went away; the same command resumes")
+            raise ClusterError(f"the scheduler at {address} has stopped; the same command resumes")
 
     try:
         if not client.scheduler_info()["workers"]:
@@ -167,7 +167,7 @@ def connected(address: str) -> Iterator[tuple[Any, Callable[[], None]]]:
 
 
 async def _require_answer(address: str) -> None:
-    """Ask for the identity: a client would wait for ever for a listener that does not answer."""
+    """Ask for the identity: a client has no timeout for a listener that does not answer."""
     dask: Any = import_module("distributed")
     words = dask.Security().get_connection_args("client")
     try:
@@ -176,7 +176,7 @@ async def _require_answer(address: str) -> None:
     except TimeoutError:
         raise TimeoutError(f"no scheduler answered there within {SECONDS_TO_CONNECT:g} s") from None
     if kind != "Scheduler":
-        raise ValueError(f"a Dask {kind.lower()} is there")
+        raise ValueError(f"this is the address of a Dask {kind.lower()}")
 
 
 # The watcher of one seed ------------------------------------------------------------------------------
@@ -185,11 +185,11 @@ async def _require_answer(address: str) -> None:
 def watch_seed(job: SeedJob) -> SeedState:
     """Run the process of a seed, again if it dies, until it has died `SeedJob.tries` times.
 
-    An error is no death: it would come again, and is reported at once.
+    An error does not count as a death: it would recur, and is reported at once.
     """
     host = socket.gethostname()
     if not Path(job.folder).is_dir():
-        return SeedState("failed", f"{host} must see the folder {job.folder} as the run does; it does not")
+        return SeedState("failed", f"folder {job.folder} must exist on {host}; it does not")
     try:
         state = _try(job)
     except OSError as error:  # the disk is full, or no process can be started
@@ -207,7 +207,7 @@ def _try(job: SeedJob) -> SeedState:
         state = _run_process(job)
         if state is not None:
             return replace(state, deaths=deaths)
-    error = f"given up: its process died {job.tries} times while it ran"
+    error = f"the process of this seed died {job.tries} times; it is not started again"
     return SeedState("failed", error, deaths=job.tries)
 
 
@@ -223,7 +223,7 @@ def _run_process(job: SeedJob) -> SeedState | None:
             stdout=subprocess.PIPE,
             stderr=None if job.progress else log,
             env={**os.environ, **threads},
-            start_new_session=True,  # Ctrl-C is for the run, which then gives up its lease
+            start_new_session=True,  # the run handles Ctrl-C: it releases its lease
         )
     if ended.returncode == STOPPED:
         return SeedState("stopped")

@@ -54,7 +54,7 @@ class BatchFacts:
 
 
 class ARC(Calibrator):
-    """Adaptive replayed calibration: one temperature a batch, from its estimated class mix.
+    """Adaptive replayed calibration: one temperature per batch, from its estimated class mix.
 
     Parameters
     ----------

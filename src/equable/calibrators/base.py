@@ -101,7 +101,7 @@ class Calibrator:
         """Calibrated probabilities, (N, K) float64.
 
         `groups` names the batch of each row: rows of one group share a temperature where the method
-        has one temperature a batch; None takes all rows as one batch. `out` receives the result,
+        has one temperature per batch; None takes all rows as one batch. `out` receives the result,
         for inputs too large for a second array in memory.
         """
         rows = self.check_rows(logits, features, groups)
@@ -178,7 +178,7 @@ class Calibrator:
         refuse_probabilities(rows.logits)
         for needed, name in ((self.needs_features, "features"), (self.needs_tasks, "tasks")):
             if needed and getattr(rows, name) is None:
-                raise InputError(f"{type(self).__name__}.fit needs {name}=, one entry a row; got None")
+                raise InputError(f"{type(self).__name__}.fit needs {name}=, one entry per row; got None")
         weights = as_weights(sample_weight, len(rows))
         if not weights.all():
             rows = rows[weights > 0]

@@ -1,7 +1,7 @@
 """Bias correction: a scale and an offset for the logits of each task, fitted on the calibration buffer.
 
-In a class-incremental network the logits of recent tasks are too large. A few parameters a task correct this
-row by row, with no assumption about batches. The predicted class may change.
+In a class-incremental network the logits of recent tasks are too large. A few parameters per task correct
+this row by row, with no assumption about batches. The predicted class may change.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BiasCorrection(Calibrator):
     by the least Σ w_i NLL_i + 3 Σ a_t² + 0.3 Σ b_t² + 5 Σ b_c². The weights w give every task the same weight
     and sum to the number of rows: a ridge of r counts like r rows. ``by="newest"`` is BiC (Wu et al. 2019):
     α·z + β for the raw logits of the newest task's classes, those of the others as they are, no ridge.
-    ``by="class"`` is BCTS (Alexandari et al. 2020): z/T + b_c, with a ridge of 10⁻³ on mean(b²) beside the
-    mean NLL.
+    ``by="class"`` is BCTS (Alexandari et al. 2020): z/T + b_c by the mean NLL, with a ridge of 10⁻³ on
+    mean(b²).
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ CHOICES = {
 
 
 class DATS(Calibrator):
-    """One temperature a batch, from the distance of its classes to the current task.
+    """One temperature per batch, from the distance of its classes to the current task.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ def loss_terms(
 
 
 def row_losses(shifted: FloatArray, labels: IntArray, beta: FloatArray | float, loss: Loss) -> FloatArray:
-    """`loss_terms` of all rows, (3, N), block by block; `beta` has one entry or one a row."""
+    """`loss_terms` of all rows, (3, N), block by block; `beta` has one entry or one per row."""
     beta = np.broadcast_to(beta, labels.shape)
     terms = np.empty((3, len(labels)))
     for block in row_blocks(*shifted.shape):

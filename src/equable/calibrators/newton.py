@@ -33,7 +33,7 @@ AT_UPPER_BOUND = (
     f"upper bound {MAX_TEMPERATURE}: on these rows the logits are no better than a uniform guess, or "
     "hundreds of times too large, as in another unit"
 )
-#: λ of λ·(log T)² beside the summed losses of the rows, unless a setting says otherwise.
+#: Default λ of λ·(log T)², which is added to the summed losses of the rows.
 PRIOR_STRENGTH = 0.1
 
 # A temperature of many rows is first fitted on about this many of them.
@@ -64,7 +64,7 @@ def newton(
 ) -> tuple[FloatArray, bool, int]:
     """Minimise M one-dimensional functions at once, each inside its [low, high].
 
-    `derivatives` maps the (M,) points to slopes and curvatures. The sign of the slope tells on which side of
+    `derivatives` maps the (M,) points to slopes and curvatures. The sign of the slope shows on which side of
     the point the minimum lies, which narrows [low, high]. A Newton step that leaves this bracket is replaced
     by the bracket's middle, or by the bound itself where it has not been evaluated yet. The error of a
     Newton step is of the order of its square: a step below `LAST_STEP` is the last.

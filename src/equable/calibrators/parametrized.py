@@ -33,7 +33,7 @@ class ParametrizedTemperatureScaling(Calibrator):
     Parameters
     ----------
     top_k
-        How many of the largest logits the network sees.
+        How many of the largest logits are inputs of the network.
     hidden
         Widths of its hidden layers.
     random_state

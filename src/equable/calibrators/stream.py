@@ -17,9 +17,9 @@ from equable.outputs import Outputs, join_outputs
 class Stream:
     """A fitted calibrator and a window of the last rows, which form a batch with the next rows.
 
-    Methods with one temperature a batch (DATS, ARC) need a batch; in production rows arrive one by one. Each
-    `update` calibrates its rows together with the window before them and then adds them to the window. At
-    most `window` rows are kept, and long updates are processed in pieces of that length.
+    Methods with one temperature per batch (DATS, ARC) need a batch; in production rows arrive one by one.
+    Each `update` calibrates its rows together with the window before them and then adds them to the window.
+    At most `window` rows are kept, and long updates are processed in pieces of that length.
 
     Parameters
     ----------

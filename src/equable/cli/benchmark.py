@@ -80,11 +80,11 @@ def run(
         ),
     ] = None,
     tries: Annotated[
-        int, typer.Option("--tries", min=1, help="Deaths of a seed's process before the seed is given up.")
+        int, typer.Option("--tries", min=1, help="Deaths of a seed's process after which the seed fails.")
     ] = 3,
     json: Json = False,
 ) -> None:
-    """Train → score → arrivals → report. Stops anywhere; the same command resumes."""
+    """Train → score → arrivals → report. A run can be stopped at any time; the same command resumes it."""
     from equable.benchmark.config import load_config
     from equable.benchmark.grid import is_grid, load_grid
     from equable.benchmark.run import run as run_all
@@ -102,7 +102,7 @@ def run(
     if is_grid(Path(what)):
         if data is not None or method:
             raise typer.BadParameter(
-                "a grid names its data and methods itself", param_hint="--data, --method"
+                "the file of a grid names its data and methods", param_hint="--data, --method"
             )
         grid = load_grid(Path(what), data_dir=data_dir, settings=set_ or (), seeds=seeds)
         workers = Workers(jobs or default_jobs(grid.runs.values()), dask, tries)

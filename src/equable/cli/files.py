@@ -62,8 +62,8 @@ def calibrate(
         typer.Option(
             "--current",
             metavar="VALIDATION.npz",
-            help="The current task's whole validation set, for dats; of a file with several tasks the newest "
-            "counts. Default: the newest task's rows of OUTPUTS.npz.",
+            help="The current task's whole validation set, for dats; if the file has several tasks, the "
+            "newest is used. Default: the newest task's rows of OUTPUTS.npz.",
             exists=True,
             dir_okay=False,
         ),

@@ -92,7 +92,7 @@ class ImageDataset(_Labelled):
     split : (N,) int8
         0 train, 1 validation, 2 test; −1 not given: the scenario splits the image set.
     class_names : tuple of str
-        One distinct name a class, in the order of the labels.
+        One distinct name per class, in the order of the labels.
 
     Examples
     --------

@@ -76,7 +76,7 @@ def _images_of(folder: Path, names: list[str], code: int) -> list[tuple[Path, in
             rows += [(path, label, code) for path in sorted((folder / name).iterdir()) if _is_image(path)]
     if not rows:
         raise DataError(
-            f"{folder} must hold one folder a class with images ({', '.join(SUFFIXES)}); none was found"
+            f"{folder} must hold one folder per class with images ({', '.join(SUFFIXES)}); none was found"
         )
     return rows
 

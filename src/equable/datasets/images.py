@@ -69,7 +69,7 @@ def _check_image(image: Any, where: str, size: int | None) -> None:
         raise DataError(f"{where} must not unpack to more than {pixel_limit(size)} bytes; it claims {pixels}")
     if image.mode not in (*GREY_MODES, *COLOUR_MODES):
         raise DataError(
-            f"{where} must have 8 bits a channel; it has Pillow's mode {image.mode!r}. Convert it first"
+            f"{where} must have 8 bits per channel; it has Pillow's mode {image.mode!r}. Convert it first"
         )
 
 

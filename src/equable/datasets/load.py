@@ -130,7 +130,7 @@ def resolve(name_or_path: PathLike | Source) -> Source | Path:
     if official is None and path.suffix.lower() not in (".npz", ".zip"):
         raise DataError(
             f"{path} must be an npz file of the MedMNIST layout, a zip of TinyImageNet or an official "
-            "archive; its name says none of these"
+            "archive; its name fits none of these"
         )
     return official or path
 

@@ -89,6 +89,6 @@ def _read_split(
         raise DataError(f"{path}: {part}_images must have shape (N, H, H) or (N, H, H, 3); got {rows.shape}")
     if labels.ndim == 2 and labels.shape[1] > 1:
         raise DataError(
-            f"{path}: {part}_labels must name one class a row; got {labels.shape[1]} columns (multi-label)"
+            f"{path}: {part}_labels must name one class per row; got {labels.shape[1]} columns (multi-label)"
         )
     return rows, as_integers(labels, f"{part}_labels", len(rows))

@@ -89,5 +89,5 @@ class _Array:
         if not (isinstance(dtype, _Dtype) and isinstance(raw, bytes) and isinstance(shape, tuple)):
             raise DataError("an array must be given as a shape and bytes")
         if not all(type(n) is int and n >= 0 for n in shape) or math.prod(shape) != len(raw):
-            raise DataError(f"an array of shape {shape} must have one byte an entry; it has {len(raw)}")
+            raise DataError(f"an array of shape {shape} must have one byte per entry; it has {len(raw)}")
         self.array = np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if fortran else "C")

@@ -1,7 +1,7 @@
 """Cross-fitted posteriors: each row of the calibration buffer has those of a fit without this row.
 
 The calibrator is fitted on four of five folds and gives the posteriors of the fifth. The calibrator in use is
-fitted on all rows. `PredictionSets` and `Referral` read their thresholds off these posteriors.
+fitted on all rows. `PredictionSets` and `Referral` take their thresholds from these posteriors.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Monitor(Stream):
         E = mean over λ of Π_i (1 + λ (c_i − p_i)),   λ ∈ ±{0.02, 0.05, 0.1, 0.2, 0.4, 0.8}
 
     over all rows whose labels have arrived. If confidences are calibrated, E is a martingale that starts
-    at 1, so that it ever reaches 100 with a probability of at most 1 % (Ville). Products do not depend on the
+    at 1, and the probability that it ever reaches 100 is at most 1 % (Ville). Products do not depend on the
     order of the labels.
 
     Parameters
@@ -220,7 +220,7 @@ class Monitor(Stream):
     def _check_feedback(self, rows: IntArray, labels: IntArray) -> None:
         def refuse(bad: np.ndarray, rule: str) -> None:
             if bad.any():
-                raise InputError(f"{rule}; got {rows[bad][0]}. No label of this call was taken")
+                raise InputError(f"{rule}; got {rows[bad][0]}. No label was stored")
 
         refuse(
             (rows < 0) | (rows >= self._rows),
@@ -234,7 +234,7 @@ class Monitor(Stream):
         twice = np.isin(np.arange(len(rows)), first, invert=True) | (
             self._label[rows % self.keep] != NO_LABEL
         )
-        refuse(twice, "each row takes one label; this one has one already")
+        refuse(twice, "row_ids must be rows without a label, each once (second label)")
         n_classes = self.calibrator.n_classes_
         if len(labels) and not 0 <= labels.min() <= labels.max() < n_classes:
             raise InputError(f"y must be classes 0 to {n_classes - 1}; got {labels.min()} to {labels.max()}")

@@ -106,7 +106,7 @@ class PredictionSets(Decision):
 
     def _use(self, shared: CrossFit) -> Self:
         if self.guarantee == "task" and shared.class_tasks is None:
-            raise InputError('guarantee="task" needs tasks= at fit, one entry a row; got None')
+            raise InputError('guarantee="task" needs tasks= at fit, one entry per row; got None')
         return super()._use(shared)
 
     def _thresholds(self, shared: CrossFit, batches: Batches) -> FloatArray:

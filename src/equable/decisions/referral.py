@@ -32,7 +32,7 @@ class Referral(Decision):
         u(τ) = the `confidence_level` quantile of Beta(e·n_eff + 1, n_eff − e·n_eff).
 
     The lowest τ with u(τ) ≤ `max_error` is used; where there is none, no row of the batch is accepted and an
-    `EvidenceWarning` says so. Test rows and their labels are not used for the choice.
+    `EvidenceWarning` is issued. Test rows and their labels are not used for the choice.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Referral(Decision):
     max_error
         Tolerated share of errors among accepted rows, in (0, 1).
     confidence_level
-        Probability, over calibration buffers, that it is kept; in (0, 1).
+        Probability, over calibration buffers, that `max_error` is kept; in (0, 1).
 
     Attributes
     ----------
@@ -51,8 +51,8 @@ class Referral(Decision):
     Notes
     -----
     log(1 − confidence_level) / log(1 − max_error) effective rows without an error are needed: 45 at 5 % and
-    90 %. Tried are 100 thresholds, the top 1 %, 2 %, … of the buffer's weight; the lowest is taken of several
-    that may pass by luck, so that the level is approximate (docs/methods/decisions.md has its measured
+    90 %. 100 thresholds are tried, the top 1 %, 2 %, … of the buffer's weight, and the lowest that passes is
+    used; some may pass by luck, so that the level is approximate (docs/methods/decisions.md has its measured
     rate). Rows that cross-fitting does not score do not enter the bound.
 
     With any calibrator other than `TaskMix` the bound holds only for batches mixed like the buffer. With

@@ -45,8 +45,8 @@ def group_rows(outputs: Outputs, how: str | None = None) -> Grouping:
     Parameters
     ----------
     how
-        "all" rows one batch; the file's "tasks"; its own groups, "file"; or a number n as text, n
-        consecutive rows a batch. Default: the file's groups, else its tasks, else all.
+        "all": one batch; "tasks": the file's tasks; "file": its own groups; or a number n as text:
+        batches of n consecutive rows. Default: the file's groups, else its tasks, else all.
 
     Examples
     --------

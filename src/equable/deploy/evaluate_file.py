@@ -82,7 +82,7 @@ def evaluate_file(
     if 0 < n_bootstrap < LEAST_REPLICATES:
         raise InputError(
             f"--bootstrap must be 0 (no intervals) or at least {LEAST_REPLICATES}, which a 95 % interval "
-            f"takes; got {n_bootstrap}"
+            f"needs; got {n_bootstrap}"
         )
     outputs = load_outputs(path, "labels")
     with file_in_errors(path):

@@ -77,7 +77,7 @@ def fit_file(
 ) -> Fit:
     """Fit on a file of outputs; `current` is the current task's whole validation set, of the same model.
 
-    `decisions` cross-fits as well; folds have no use for `current`, so that it is refused there.
+    `decisions` cross-fits as well; folds do not use `current`, which is refused there.
     """
     rows = load_outputs(path, "labels")
     recent = None if current is None else _current_rows(calibrator, rows, path, current)

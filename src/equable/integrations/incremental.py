@@ -140,7 +140,7 @@ class IncrementalCalibration:
     ) -> Outputs | None:
         """Outputs of the rows of these classes, in their columns; None if there are no such rows.
 
-        Labels are read apart from the outputs: a growing head has no column for classes to come.
+        Labels are read apart from the outputs: a growing head has no column for later classes.
         """
         labels: list[np.ndarray] = []
 

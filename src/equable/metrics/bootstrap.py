@@ -125,7 +125,7 @@ def _row_weights(counts: IntArray, n_rows: int, rng: Generator) -> FloatArray:
 def _add_limit(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArray, rng: Generator) -> None:
     """The same for rows that share their bins, with the Gaussian limit N(m μ, m Σ) of the sum of m draws."""
     before, after = sides
-    # Four columns a row: gap and NLL before, and their changes. A change of zero stays exactly zero.
+    # Four columns per row: gap and NLL before, and their changes. A change of zero stays exactly zero.
     start = np.column_stack([before.gap(rows), before.nll[rows]])
     change = np.column_stack([after.gap(rows), after.nll[rows]]) - start
     values = np.hstack([start, change])

@@ -62,7 +62,7 @@ class TaskComparison:
     max_delta_ece
         The largest ECE after − before of any task.
     tasks
-        One `TaskScores` a task, by task id.
+        One `TaskScores` per task, by task id.
     intervals
         Name of an attribute → 95 % interval; empty without bootstrap. A value that includes a task of
         fewer than 20 rows, or of identical rows, has no interval.

@@ -28,7 +28,7 @@ NUMBER_STYLE: dict[str, Any] = {"fontsize": "x-small", "color": DIAGONAL, "zorde
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityCurve:
-    """One entry a bin, lowest confidence first; an empty bin has count 0 and NaN elsewhere.
+    """One entry per bin, lowest confidence first; an empty bin has count 0 and NaN elsewhere.
 
     Attributes
     ----------

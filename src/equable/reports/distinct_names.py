@@ -1,4 +1,4 @@
-"""Names for files and folders that people have to tell apart."""
+"""Distinct names for files and folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from equable.errors import InputError
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path, with as many before it as tell it from all others."""
+    """The shortest end of each path that no other path has."""
     return [_short_name(path, [*paths[:i], *paths[i + 1 :]]) for i, path in enumerate(paths)]
 
 

@@ -64,7 +64,7 @@ def read_log(path: str | os.PathLike[str]) -> MonitorLog:
             lines.append(status)
     if not lines:
         raise FileFormatError(
-            f"{path} must be the log of a Monitor, one JSON line an update; it has no whole line"
+            f"{path} must be the log of a Monitor, one JSON line per update; it has no whole line"
         )
     return MonitorLog(Path(path).name, lines, damaged, replaced)
 
@@ -89,16 +89,16 @@ def _in_range(status: MonitorStatus) -> bool:
 
 ACCURACY = (
     "Accuracy over rows: expected (mean top probability of the window, no labels needed), promised (the same "
-    "of the rows whose labels came) and observed (their share of right answers), and the ECE of these rows."
+    "of the rows with labels) and observed (their share of right answers), and the ECE of these rows."
 )
 MIX = "Estimated shares of the tasks in the window."
 E_VALUE = "Evidence against calibrated confidences. The dotted line is the alarm, 100."
-LAST_VALUES = "The last values stand at the top of the page."
+LAST_VALUES = "The last values are at the top of the page."
 TITLES = {"accuracy": "Accuracy", "mix": "Mix of tasks", "alarm": "Alarm"}
-AS_OF = "State as of the last update: labels that came later are not in the log."
+AS_OF = "The log holds the state at the last update; labels that arrived later are not in it."
 BIASED = (
-    "Accuracy, ECE and alarm speak of the rows whose labels came. Labels of referred rows alone are a biased "
-    "sample."
+    "Accuracy, ECE and alarm describe the rows whose labels have arrived. Labels of referred rows alone are "
+    "a biased sample."
 )
 
 
@@ -142,7 +142,7 @@ def _tiles(last: MonitorStatus) -> list[tuple[str, str, str]]:
 def _lead(log: MonitorLog) -> str:
     first = log.first_alarm
     if first is None:
-        return "No alarm: the labels that came do not contradict the confidences."
+        return "No alarm: the labels do not contradict the confidences."
     where = f"Alarm at row {first.rows:,}, after {first.labelled:,} labels"
     return f"{where}: confidences are not calibrated."
 

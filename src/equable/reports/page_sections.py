@@ -125,12 +125,12 @@ ARRIVAL = (
 )
 ESTIMATES = (
     "TaskMix estimates the tasks of a batch without labels, ARC its classes. An estimate is reliable where "
-    "it lies on the test set's own task and rests on many calibration rows."
+    "it lies on the test set's own task and is based on many calibration rows."
 )
 
 UNKNOWN = (
     "Rows of classes that were never learnt get a known class, with any method. A threshold on the top "
-    "probability or on the distance to the nearest prototype refuses some of them; none was fitted to do so."
+    "probability or on the distance to the nearest prototype rejects some of them; none is fitted for this."
 )
 
 

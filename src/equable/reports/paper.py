@@ -22,12 +22,12 @@ FREE = (
     *("training.batch_size", "training.momentum", "training.weight_decay", "training.max_epochs"),
     *("training.early_stopping", "training.settle_batch_norm", "training.augmentation", "training.precision"),
 )
-#: What says where and how often a run happens, not what it is.
+#: Settings of place and repetition, which are not compared.
 NO_EXPERIMENT = (
     *("name", "paper", "seeds", "data.source", "data.data_dir", "training.device", "training.threads"),
     "score.n_bootstrap",
 )
-#: Where the print itself is wrong: (backbone, preset, method, metric) → what is wrong with it.
+#: Values that the paper prints wrongly: (backbone, preset, method, metric) → what is wrong with it.
 MISPRINTS = {
     ("resnet32", "cifar100", "uncalibrated", "average_ece"): (
         "4.63 ± 0.07 repeats the cell to its right, TinyImageNet's NLL: a copying error, not a target"
@@ -52,7 +52,7 @@ def _printed(*keys: str) -> Printed | None:
 
 def printed_score(preset: str, method: str, metric: str, backbone: str = "slim_resnet18") -> Printed | None:
     """The paper's value of a metric after the last task, None where it prints none."""
-    # one accuracy for all methods: calibration leaves it alone
+    # one accuracy for all methods: calibration does not change it
     keys = ("accuracy",) if metric == "accuracy" else (method, metric)
     return _printed("results", backbone, preset, *keys)
 

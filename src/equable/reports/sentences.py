@@ -1,4 +1,4 @@
-"""Sentences about results. They claim no more than the noise allows."""
+"""Sentences about results. Differences within noise are called so."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def summarise(results: Results) -> list[str]:
     """Sentences for people: what the lead method does and assumes, the others, the limits of the numbers.
 
     Numbers are in percent and points. "Harm" is a rise in a task's ECE beyond noise (`harmed_tasks`), which
-    takes a bootstrap.
+    needs a bootstrap.
     """
     lead = lead_method(results)
     keeping = [m for m in results.ranked if results.keeps_prediction(m)]
@@ -116,8 +116,8 @@ def _caveat(results: Results) -> str:
         notes.append("One seed was run: another class order or initialisation may give other numbers.")
     if results.interval(results.methods[-1], "average_ece") is None:
         notes.append(
-            f"Nothing here tells a difference from noise: that takes {LEAST_REPLICATES} bootstrap replicates "
-            f"(here {results.n_bootstrap}) and {LEAST_ROWS} rows of each task, not all alike."
+            f"Differences cannot be separated from noise: this needs {LEAST_REPLICATES} bootstrap replicates "
+            f"(here {results.n_bootstrap}) and {LEAST_ROWS} rows per task that are not identical."
         )
     if results.unfinished:
         notes.append(f"Not yet finished and left out: seed {', '.join(map(str, results.unfinished))}.")
@@ -144,7 +144,7 @@ def arrival_name(arrival: Arrival) -> str:
         return f"Stream, {STREAM_ROWS} at a time"
     if batch == 1:
         return "Single rows"
-    return f"{ARRIVAL_KINDS[kind]}, {'whole set' if batch == WHOLE else f'{batch} a batch'}"
+    return f"{ARRIVAL_KINDS[kind]}, {'whole set' if batch == WHOLE else f'{batch} per batch'}"
 
 
 def accepted_sentence(results: Results) -> str:

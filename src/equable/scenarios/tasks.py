@@ -138,7 +138,7 @@ def make_scenario(
     arrival = _class_order(order, np.bincount(ids[parts == TRAIN], minlength=n_classes), seed)
     renamed = np.argsort(np.array(arrival))[ids]
     if chosen[0] < 2:
-        raise InputError("the first task must have at least two classes to tell apart; got 1")
+        raise InputError("the first task must have at least two classes; got 1")
     made = [
         _make_task(index, range(end - size, end), renamed, parts)
         for index, (size, end) in enumerate(zip(chosen, accumulate(chosen), strict=True))

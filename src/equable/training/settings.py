@@ -79,7 +79,7 @@ class ReplaySettings(TrainingSettings):
     learner
         Name in `equable.training.learners.LEARNERS`: "er" is experience replay, "derpp" DER++.
     batch_size
-        b; each step sees b rows of the current task and, from the second task on, b rows of
+        b; each step uses b rows of the current task and, from the second task on, b rows of
         the replay memory (DER++: twice b).
     learning_rate, momentum, weight_decay
         Of SGD, whose state is new for each task.

@@ -11,7 +11,7 @@ A task keeps the weights of the epoch with the highest score (`ReplaySettings.ea
                 on, so the value is too high; but it falls when old classes are forgotten, which the
                 current task's rows cannot show. The calibration buffer is not used.
 ``"current"``   accuracy on the current task's validation rows (the paper's rule). On a last task with few
-                rows it prefers a network that has forgotten everything else.
+                rows it selects a network that has forgotten everything else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTLING_BATCHES = 10
 
 @dataclass(frozen=True)
 class Epoch:
-    """Results of one epoch; `score` decides about early stopping."""
+    """Results of one epoch; `score` determines early stopping."""
 
     loss: float
     current_accuracy: float

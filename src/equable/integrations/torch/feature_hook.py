@@ -119,7 +119,7 @@ def default_layer(model: nn.Module, n_classes: int) -> nn.Module:
         for name, module in (heads or linear_heads(model)).items()
     }
     raise InputError(
-        f"features must say which layer is penultimate: {len(heads) or 'no'} linear layers have {n_classes} "
+        f"features must name the penultimate layer: {len(heads) or 'no'} linear layers have {n_classes} "
         f"outputs, one for each logit, where the default needs exactly one. {_listed('Candidates', shown)}"
     )
 

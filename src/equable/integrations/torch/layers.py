@@ -88,7 +88,7 @@ class Ensemble(Layer):
 
 
 class Parametrized(Layer):
-    """PTS: a small network reads the largest logits."""
+    """PTS: a small network on the largest logits."""
 
     def __init__(self, calibrator: ParametrizedTemperatureScaling) -> None:
         super().__init__(calibrator, least=MIN_TEMPERATURE, largest=MAX_TEMPERATURE)

@@ -1,4 +1,4 @@
-"""Calibration error against batch size, a panel an arrival."""
+"""Calibration error against batch size, one panel per arrival."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANELS = {"pure": "One task a batch", "mixed": "Tasks shuffled", "drift": "Drifting from task to task"}
+PANELS = {"pure": "One task per batch", "mixed": "Tasks shuffled", "drift": "Drifting from task to task"}
 #: Other methods have flat lines too, which would fill the panels.
 DRAWN = ("uncalibrated", "rc", "tcil", "dats", "lascal", "arc", "bias", "taskmix")
 CAPTION = (
     "Average ECE against the rows in a batch, when a batch holds one task, shuffled tasks, or a part of a "
-    f"stream that drifts from task to task; hollow points, if any: that stream served {STREAM_ROWS} "
-    "rows at a time with a window. Whiskers: standard deviation over seeds. A flat line: the method ignores "
-    "batches; one far above the others lies beyond the axis."
+    "stream that drifts from task to task; hollow points, if any: the same stream in updates of "
+    f"{STREAM_ROWS} rows with a window. Whiskers: standard deviation over seeds. A flat line: the method "
+    "ignores batches. Lines far above the others are outside the axis."
 )
-#: The axis ends at this factor of the highest line that depends on batches, or of RC.
+#: The axis ends at this multiple of the highest line that depends on batches, or of RC.
 MOST_ABOVE = 1.35
 
 
@@ -36,7 +36,7 @@ def eces(run: Results, method: str) -> list[float]:
 
 
 def arrivals_plot(run: Results) -> Plot | None:
-    """One line a method, one panel an arrival; None where no arrivals were measured."""
+    """One line per method, one panel per arrival; None where no arrivals were measured."""
     if not run.arrivals:
         return None
     ends = {run.label(m): (min(eces(run, m)), max(eces(run, m))) for m in drawn_methods(run)}

@@ -1,4 +1,4 @@
-"""Reliability before and after, and referral: a panel a task, all seeds together."""
+"""Reliability before and after, and referral: one panel per task, all seeds together."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _draw_reliability(run: Results, method: str) -> Figure:
 
 
 def _draw_curve(axes: Axes, label: str, points: Points, color: str, marker: str, face: str) -> None:
-    """A dot a bin; its area is its share of the rows."""
+    """One dot per bin; its area is its share of the rows."""
     count, x, y = points
     axes.plot(x, y, color=color, linewidth=0.8, alpha=0.6)
     axes.scatter(x, y, 6 + 70 * count / count.sum(), color=face, edgecolor=color, marker=marker, label=label)
@@ -105,7 +105,7 @@ def referral_plot(run: Results) -> Plot:
         "Referral: the least confident rows go to a person; how often is the classifier wrong on the rest? "
         f"The dotted line is {TOLERATED}."
     )
-    caption += " In the last panel one threshold serves all tasks." if run.has_tasks else ""
+    caption += " In the last panel one threshold is used for all tasks." if run.has_tasks else ""
     alt = f"Error among accepted rows by share referred. {accepted_sentence(run)}"
     return Plot("referral", caption, alt, lambda: _draw_referral(run))
 

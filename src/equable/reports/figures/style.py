@@ -56,7 +56,7 @@ class Look(NamedTuple):
     dark: str = ""  # the colour in dark mode, where `DARK` does not name it
 
     def options(self, **changes: Any) -> dict[str, Any]:
-        """The same as ``plot`` and ``errorbar`` take it, some of it changed."""
+        """Arguments of ``plot`` and ``errorbar``; `changes` replace some of them."""
         options = {**self._asdict(), **changes}
         del options["dark"]
         return options
@@ -65,7 +65,7 @@ class Look(NamedTuple):
 FOUR_POINTED = (4, 1, 0)  # a star, as matplotlib spells it
 #: No two share a colour, no two a marker. TaskMix is what we recommend and is drawn stronger. Colours beyond
 #: those above have at least 3:1 against the ground and are chosen by computation to be far from one another,
-#: as people see them who confuse red and green, or blue and yellow.
+#: also for people who confuse red and green, or blue and yellow.
 LOOKS = {
     "uncalibrated": Look(MUTED, "8", ":"),
     "ts": Look("#2a14b4", "v", "--", dark="#4a68ff"),
@@ -86,7 +86,7 @@ LOOKS = {
     "oracle_test": Look("#3a494c", "1", ":", markersize=7, dark="#4f9096"),
 }
 DARK |= {look.color: look.dark for look in LOOKS.values() if look.dark}
-#: The look of a method that is alone without one of its own.
+#: The look of a method without a row in `LOOKS`.
 OTHER_LOOK = Look(INK, "H", ":")
 
 
@@ -105,13 +105,13 @@ def looks_of(run: Results, methods: Sequence[str]) -> dict[str, Look]:
 
 
 def look(method: str) -> Look:
-    """The look of a method; those without one of their own share one."""
+    """The look of a method; those without a row in `LOOKS` share `OTHER_LOOK`."""
     return LOOKS.get(method, OTHER_LOOK)
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw with our settings alone, whatever the user's matplotlibrc says."""
+    """Draw with our settings alone, independent of the user's matplotlibrc."""
     try:
         import matplotlib
     except ImportError as error:

@@ -93,7 +93,7 @@ def confidence_plot(run: Results) -> Plot | None:
 
 
 def draw_confidence(run: Results) -> Figure:
-    """A line a method; its accuracy as points where it changes predicted classes."""
+    """One line per method; its accuracy as points where it changes predicted classes."""
     figure, (axes,) = new_figure(2.9)
     x = task_axis(axes, run)
     looks = looks_of(run, list(dict.fromkeys(["uncalibrated", lead_method(run)])))
@@ -153,12 +153,12 @@ def learned_plot(run: Results) -> Plot | None:
         return None
     caption = "Temperature that each method gives to each task's test set (the paper's Figure 5)."
     caption += " The broad line is ideal." if "oracle_task" in run.methods else ""
-    alt = "Temperature by task, a line a method; the table of every task and method holds the numbers."
+    alt = "Temperature by task, one line per method; the table of every task and method holds the numbers."
     return Plot("learned_temperature", caption, alt, lambda: draw_learned_temperature(run))
 
 
 def draw_learned_temperature(run: Results) -> Figure:
-    """A line a method, the ideal one broad behind them; the legend is in the order of the last task."""
+    """One line per method, the ideal one broad behind them; the legend is in the order of the last task."""
     means = {method: values.mean(axis=0) for method, values in run.temperatures_by_method().items()}
     found = dict(sorted(means.items(), key=lambda item: -item[1][-1]))
     figure, (axes,) = new_figure(max(3.3, 0.2 * len(found)))

@@ -34,7 +34,7 @@ Arrival = tuple[str, int]  # how rows arrive, and the size of a batch
 
 
 class FileSource(NamedTuple):
-    """What a page says about a file of outputs: its rows and batches, its digests."""
+    """What a page shows of a file of outputs: its rows and batches, its digests."""
 
     about: str
     facts: tuple[tuple[str, str], ...]
@@ -117,7 +117,7 @@ class Results:
         return min(self.ranked, key=lambda m: self.mean(m, "average_ece"))
 
     def keeps_prediction(self, method: str) -> bool:
-        """Whether the method leaves predicted classes alone: by its class, and by each task's accuracy."""
+        """Whether the method keeps predicted classes: by its class, and by each task's accuracy."""
         kind = METHODS.get(self.kinds.get(method, method))
         tasks = [task for score in self.at(method) for task in score.comparison["tasks"]]
         declared = kind is None or kind.make().keeps_prediction
@@ -154,7 +154,7 @@ class Results:
 
     @property
     def paper(self) -> str:
-        """The paper's preset whose numbers stand beside these; "" for none."""
+        """The paper's preset whose numbers are shown beside these; "" for none."""
         return str(self.config.get("paper", ""))
 
     @property
@@ -169,7 +169,7 @@ class Results:
         return known.class_name if known else self.backbone
 
     def at(self, method: str, task: int | None = None) -> list[Score]:
-        """The method's scores after a task (default: the last), one a seed."""
+        """The method's scores after a task (default: the last), one per seed."""
         keys = ((seed, self.n_tasks - 1 if task is None else task, method) for seed in self.seeds)
         return [self.scores[key] for key in keys if key in self.scores]
 
@@ -292,7 +292,7 @@ class Results:
 
     @property
     def distinct_arrivals(self) -> list[Arrival]:
-        """The same with single rows, which are alike in every arrival, once."""
+        """The same with single rows, which are equal in every arrival, only once."""
         return [(kind, batch) for kind, batch in self.arrivals_measured if batch != 1 or kind == "pure"]
 
     @property

@@ -143,7 +143,7 @@ def protocol_table(results: Results) -> Table:
         last = [spread([score.pooled[kind] for score in results.at(method)]) for kind in kinds]
         return [cell(c, value) for c, value in zip(PROTOCOL, [*steps, *last], strict=True)]
 
-    note = "The ECE of all seen test rows together weighs rows alike, so errors of tasks may cancel out."
+    note = "The ECE of all seen test rows together weighs rows equally, so errors of tasks may cancel out."
     return method_table(results, "protocol", "T-CIL's protocol", PROTOCOL, cells, [note])
 
 
@@ -158,7 +158,7 @@ def referral_table(results: Results) -> Table:
 
     note = (
         "The threshold is the best in hindsight. Within a task one temperature keeps the order of most rows, "
-        "so calibration shows in the last column, where one threshold serves all tasks."
+        "so calibration shows in the last column, where one threshold is used for all tasks."
     )
     title = f"Share accepted at ≤ {TOLERATED} error"
     return method_table(results, "referral", title, columns, cells, [note])

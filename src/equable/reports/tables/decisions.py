@@ -19,8 +19,8 @@ ANSWERED = (
     percent("hindsight", "Hindsight", 1, about=f"largest share with ≤ {TOLERATED} error, by the test labels"),
 )
 SETS_NOTE = (
-    "Coverage: share of rows whose true class is in the set. Task guarantee: one threshold a task of the "
-    "candidate class. Batch guarantee: one threshold for the mix of the batch, which TaskMix estimates; with "
+    "Coverage: share of rows whose true class is in the set. Task guarantee: one threshold per task, used "
+    "for its classes. Batch guarantee: one threshold for the mix of the batch, which TaskMix estimates; with "
     "other methods it is pooled split conformal. Thresholds come from the calibration buffer, cross-fitted."
 )
 ANSWERED_NOTE = (

@@ -121,8 +121,8 @@ def seeds_note(results: Results, measured: Sequence[int] | None = None) -> str:
     counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
     if results.file:
         last = results.task_name(results.n_tasks - 1).lower()
-        return f"{counts} rows a task, the last is {last}." if results.has_tasks else f"{counts} rows."
-    rows = f"test sets of {counts} rows a task"
+        return f"{counts} rows per task, the last is {last}." if results.has_tasks else f"{counts} rows."
+    rows = f"test sets of {counts} rows per task"
     if len(seeds) == 1:
         return f"One seed ({seeds[0]}), so no spread between seeds; {rows}."
     names = ", ".join(map(str, seeds))
@@ -151,7 +151,7 @@ def main_table(results: Results, *, narrow: bool = False) -> Table:
 
     floor = [cell(c, results.floor()) if c.key == "average_ece" else Cell() for c in columns]
     floor = floor if results.floor() and not results.file else []
-    notes = (seeds_note(results), "Best of the ranked methods in bold; equal in print is equally good.")
+    notes = (seeds_note(results), "In bold the best of the ranked methods; several if they print the same.")
     return method_table(results, "main", _main_title(results), columns, cells, notes, floor=floor)
 
 
@@ -163,7 +163,7 @@ def _main_title(results: Results) -> str:
     return f"After all {results.n_tasks} tasks" if results.planned_tasks > 1 else "After the first task"
 
 
-# One digit: with such intervals the second says nothing.
+# One digit: with such intervals the second is noise.
 INTERVALS = (
     replace(METRIC_COLUMNS["average_ece"], digits=1, best=None),
     points("average_ece_change", "Change", about="of the average ECE"),
@@ -196,7 +196,7 @@ def intervals_table(results: Results) -> Table | None:
         "A task is harmed if its ECE rises beyond noise, all tasks considered at once.",
     ]
     if results.interval(methods[-1], "average_ece") is None:
-        notes.append("Without interval: what includes a task of too few rows, or of rows all alike.")
+        notes.append("Values that include a task with too few or identical rows have no interval.")
     return method_table(results, "intervals", "95 % intervals", columns, cells, notes, methods=results.ranked)
 
 
@@ -204,7 +204,7 @@ REDUCED = "reduced"
 
 
 def beside_paper_table(results: Results) -> Table | None:
-    """Ours beside the paper's numbers; None where the run is none of the paper's.
+    """Ours beside the paper's numbers; None where the paper has no such run.
 
     A run whose settings differ from the paper's is reduced, and the title lists the settings.
     """

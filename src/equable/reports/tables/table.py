@@ -130,7 +130,7 @@ def paper_cell(printed: Printed | None) -> Cell:
 
 
 def mark_best(columns: Sequence[Column], sections: Sequence[Section]) -> tuple[Section, ...]:
-    """Mark the best cells of each column among ranked sections; equal in print is equally good.
+    """Mark the best cells of each column among ranked sections; values that print the same are equally good.
 
     A column in which all cells print the same has no mark.
     """

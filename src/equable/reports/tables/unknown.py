@@ -1,4 +1,4 @@
-"""How well rows of unknown classes are told from the test rows."""
+"""How well rows of unknown classes are separated from the test rows."""
 
 from __future__ import annotations
 
