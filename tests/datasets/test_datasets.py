@@ -59,7 +59,7 @@ def written(path: Path, arrays: dict[str, Any]) -> Path:
         ({"labels": [0, 1, 2, 1]}, "labels must lie in 0 … 1"),
         ({"labels": [0, 1, -1, 1]}, "0 … 1 (K = 2 classes); got -1"),
         ({"labels": [0, 1, 0]}, "labels must have shape (4,)"),
-        ({"split": [0, 0, 3, 2]}, "split must be 0, 1, 2 or -1; got 3"),
+        ({"split": [0, 0, 3, 2]}, "split must be 0 (train), 1 (validation), 2 (test) or -1; got 3"),
         ({"split": [0, 2, 0, 2]}, "class 1 (b) has none"),
         ({"class_names": ("a", "a")}, "two distinct names"),
         ({"class_names": ("a",), "labels": [0] * 4}, "two distinct names"),

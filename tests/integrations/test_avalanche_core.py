@@ -140,7 +140,7 @@ class TestTheFit:
 
         calibration = IncrementalCalibration(equable.ARC())
         calibration.end_task(Odd(), planted()[0])
-        with pytest.raises(InputError, match="features must say which layer"):
+        with pytest.raises(InputError, match="features must name the penultimate layer"):
             IncrementalCalibration(equable.DATS()).end_task(Odd(), planted()[0])
 
     def test_a_failed_fit_changes_nothing(self):
