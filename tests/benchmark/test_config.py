@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from equable.benchmark.config import check_classes, load_config, parse_seeds, read_config
-from equable.benchmark.layers import PRESETS, default_layer, read_preset
 from equable.benchmark.run_data import scenario_of
 from equable.benchmark.settings import flatten
+from equable.benchmark.settings_layers import PRESETS, default_layer, read_preset
 from equable.datasets import DATASETS
 from equable.errors import ConfigError
 from equable.reports import paper

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,18 @@ def test_known_data_are_not_read_to_be_checked(monkeypatch):
     monkeypatch.setattr("equable.datasets.load_dataset", read)
     config = load_config("digits")
     assert check_data(config) == config
+
+
+def test_a_known_dataset_of_vectors_takes_a_network_for_vectors(monkeypatch):
+    vectors = replace(DATASETS["digits"], name="embedded", kind="vectors")
+    monkeypatch.setitem(DATASETS, "embedded", vectors)
+    settings = ["data.source=embedded", "network.name=mlp", "training.augmentation=none"]
+    config = load_config("digits", settings=settings)
+    assert check_data(config).network.name == "mlp"
+    with pytest.raises(ConfigError, match=r"network\.name must be linear or mlp for vectors; got 'resnet32'"):
+        check_data(load_config("digits", settings=[*settings, "network.name=resnet32"]))
+    with pytest.raises(ConfigError, match=r"for images; got 'mlp'"):
+        check_data(load_config("digits", settings=["network.name=mlp"]))
 
 
 def test_official_files_are_described_by_their_md5():

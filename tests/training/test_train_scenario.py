@@ -251,6 +251,16 @@ def test_another_kind_of_module_is_another_network(finished, tmp_path, monkeypat
         train(tmp_path)
 
 
+def test_a_run_made_before_a_setting_existed_is_the_same_experiment(quick):
+    class LaterSettings(ReplaySettings):
+        loss_factor: float = 1.0
+
+    folder, first = quick
+    assert train(folder, settings=LaterSettings(**QUICK.model_dump())) == first
+    with pytest.raises(ConfigError, match="must come from this experiment"):
+        train(folder, settings=LaterSettings(**QUICK.model_dump(), loss_factor=2.0))
+
+
 def test_threads_and_device_may_change(quick):
     folder, first = quick
     assert train(folder, settings=changed(QUICK, threads=None)) == first

@@ -13,7 +13,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from equable.benchmark.config_errors import Location, suggestion, validation_error
-from equable.benchmark.layers import (
+from equable.benchmark.settings import Config, MethodSettings, unflatten
+from equable.benchmark.settings_layers import (
     SettingsLayer,
     base_layer,
     default_layer,
@@ -21,7 +22,6 @@ from equable.benchmark.layers import (
     resolve_source,
     set_layer,
 )
-from equable.benchmark.settings import Config, MethodSettings, unflatten
 from equable.benchmark.user_methods import (
     absolute_path,
     check_methods,

@@ -28,7 +28,8 @@ from pydantic import Field, ValidationError
 
 from equable.benchmark.config import load_config, parse_seeds
 from equable.benchmark.config_errors import Location, validation_error
-from equable.benchmark.layers import (
+from equable.benchmark.settings import COUNT, SEED, Config, MethodSettings, Section, flatten, unflatten
+from equable.benchmark.settings_layers import (
     PRESETS,
     SettingsLayer,
     parse_toml,
@@ -36,7 +37,6 @@ from equable.benchmark.layers import (
     set_layer,
     with_absolute_paths,
 )
-from equable.benchmark.settings import COUNT, SEED, Config, MethodSettings, Section, flatten, unflatten
 from equable.benchmark.user_methods import absolute_path, read_methods
 from equable.errors import ConfigError
 from equable.training.settings import NETWORK_TABLE, NetworkName

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from equable.benchmark.config import check_classes
-from equable.benchmark.layers import read_preset
 from equable.benchmark.settings import Config
+from equable.benchmark.settings_layers import read_preset
 from equable.errors import ConfigError, DataError, InputError
 from equable.scenarios.tasks import Scenario, make_scenario
 from equable.training.settings import NETWORK_TABLE
@@ -49,11 +49,11 @@ def check_data(config: Config) -> Config:
 
     A dataset known by name is downloaded and verified but not read: its numbers of images are known.
     """
-    from equable.datasets import DATASETS, ImageDataset, fetch
+    from equable.datasets import DATASETS, fetch
 
     source = config.data.source
     if source in DATASETS:
-        _check_network(config, ImageDataset.KIND)
+        _check_network(config, DATASETS[source].kind)
         fetch(source, data_dir=config.data.data_dir or None)
         return keep_paper_name(config, DATASETS[source].counts)
     dataset = load_data(config)

@@ -56,7 +56,10 @@ def run(
         typer.Option("--out", "-o", help="Folder of the run; default: runs/<name of the preset>."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", help="Dataset: a name, an npz file, a folder.")
+        str | None,
+        typer.Option(
+            "--data", help="Dataset: a name, an npz file, a folder (./cifar10 for one with a dataset's name)."
+        ),
     ] = None,
     data_dir: DataDir = None,
     seeds: Annotated[str | None, typer.Option("--seeds", help="0,1,2 or 0-9.")] = None,

@@ -30,6 +30,7 @@ class Source:
     origin: str
     licence: str
     notes: str = ""
+    kind: str = "images"  # or "vectors"; then `image_size` is 0
 
 
 _STANFORD = "http://cs231n.stanford.edu/{}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from equable.arrays import refuse_probabilities
-from equable.benchmark.layers import parse_setting
+from equable.benchmark.settings_layers import parse_setting
 from equable.calibrators import CALIBRATORS, Calibrator
 from equable.decisions import CrossFit, cross_fit
 from equable.errors import ConfigError, FileFormatError, InputError

@@ -8,8 +8,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from equable.benchmark.layers import default_layer, read_preset
 from equable.benchmark.settings import flatten
+from equable.benchmark.settings_layers import default_layer, read_preset
 
 _PAPER: dict[str, Any] = tomllib.loads((files("equable.reports") / "paper.toml").read_text(encoding="utf-8"))
 

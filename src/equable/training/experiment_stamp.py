@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from equable.errors import ConfigError
+from equable.training.settings import MAY_CHANGE
 from equable.training.task_files import Run
-
-#: Settings that change the last bits only: a run may continue on another machine.
-MAY_CHANGE = ("device", "threads")
 
 
 def make_stamp(run: Run, rows: np.ndarray) -> str:
-    """SHA-256 of everything that determines the result, except what may change; `rows` are the dataset's."""
-    facts = {name: value for name, value in run.settings.model_dump().items() if name not in MAY_CHANGE}
+    """SHA-256 of everything that determines the result, except what may change; `rows` are the dataset's.
+
+    Settings at their defaults do not enter: a run made before a setting existed stays the same experiment.
+    """
+    given = run.settings.model_dump(exclude_defaults=True)
+    facts = {name: value for name, value in given.items() if name not in MAY_CHANGE}
     shapes = [(name, tuple(value.shape)) for name, value in run.network.state_dict().items()]
     described = (run.scenario.hash, sorted(facts.items()), run.seed, shapes, rows.shape)
     inputs = hashlib.sha256(repr(described).encode())

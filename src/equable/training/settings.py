@@ -47,6 +47,9 @@ else:
 
 Count = Annotated[int, Field(ge=1)]
 
+#: Settings that change the last bits of the numbers only: a run may continue with others.
+MAY_CHANGE = ("device", "threads")
+
 
 class TrainingSettings(BaseModel):
     """Name, rule and default of each training setting; `ReplaySettings` explains them."""

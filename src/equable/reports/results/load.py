@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from equable.benchmark.batching import SCHEMA
-from equable.benchmark.layers import parse_toml
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.run_folder import changes
 from equable.benchmark.score_record import Score
+from equable.benchmark.settings_layers import parse_toml
 from equable.benchmark.unknown import unknown_records
 from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
