@@ -21,12 +21,7 @@ REDUCED = {
     "cifar10-reduced": ("cifar10", {"training.max_epochs": 7, "training.precision": "bfloat16"}),
     "cifar100-reduced": (
         "cifar100",
-        {
-            "training.max_epochs": 20,
-            "training.patience": 8,
-            "training.precision": "bfloat16",
-            "network.nf": 20,
-        },
+        {"training.max_epochs": 10, "training.precision": "bfloat16", "network.nf": 16},
     ),
     "tinyimagenet-reduced": (
         "tinyimagenet",

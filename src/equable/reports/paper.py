@@ -84,7 +84,7 @@ def settings_apart(
     >>> from equable.benchmark.config import load_config
     >>> from equable.reports.paper import settings_apart
     >>> settings_apart(load_config("cifar100-reduced").model_dump())[:2]
-    ['network.nf 20 (paper: 32)', 'training.max_epochs 20 (preset: 200)']
+    ['network.nf 16 (paper: 32)', 'training.max_epochs 10 (preset: 200)']
     """
     preset = str(config.get("paper", ""))
     if not preset:
