@@ -55,7 +55,7 @@ EM_EVIDENCE = "evidence: likelihood of the EM"
 VARIANTS = {
     DEFAULT: Variant(),
     "no bias correction": Variant(corrected=False),
-    "EM in which each row votes for itself": Variant(leave_one_out=False),
+    "EM without leave-one-out": Variant(leave_one_out=False),
     EM_EVIDENCE: Variant(evidence="em"),
     "odds = 1": Variant(odds=1.0),
     "odds = 100": Variant(odds=100.0),
@@ -226,7 +226,7 @@ Cells are accuracy % / NLL / average ECE %, means over tasks and over seeds or d
 | variant | what it changes |
 |---|---|
 | no bias correction | the mix is estimated from the network's own softmax, and applied to it |
-| EM in which each row votes for itself | Q is the same for all rows of a batch: sums over all rows in place of the others |
+| EM without leave-one-out | Q is the same for all rows of a batch: sums over all rows in place of the others |
 | evidence: likelihood of the EM | κ Σ_i log Σ_t L_it Q_it at the fixed point, in place of the prediction of each row from those before it |
 | odds = 1, 100, ∞ | the prior weight of "mixed like the reference"; 10 is the default |
 | by="newest", by="class" | BiC or BCTS in place of the correction by task |
