@@ -5,6 +5,7 @@ A message names the argument, the rule and the value: ``coverage must be in (0, 
 
 from __future__ import annotations
 
+import errno
 import importlib
 from types import ModuleType
 
@@ -78,3 +79,24 @@ def require_package(module: str, purpose: str) -> ModuleType:
         raise MissingExtraError(
             f"{purpose} needs {package}; install it with: pip install 'equable[train]'"
         ) from error
+
+
+#: errno → what the user can do.
+_ADVICE = {
+    errno.ENOSPC: "Free space there and repeat the command",
+    errno.EDQUOT: "Free space there and repeat the command",
+    errno.EROFS: "Give a folder that can be written",
+    errno.EACCES: "Give a file or folder that this user may use",
+}
+
+
+def os_error_text(error: OSError) -> str:
+    """The message of an error of the operating system, with what the user can do about it.
+
+    Examples
+    --------
+    >>> print(os_error_text(OSError(28, "No space left on device", "run/test.npz")))
+    [Errno 28] No space left on device: 'run/test.npz'. Free space there and repeat the command
+    """
+    advice = _ADVICE.get(error.errno or 0)
+    return f"{error}. {advice}" if advice else str(error)

@@ -122,7 +122,7 @@ def test_a_worker_must_see_the_folder_and_room(planted, tmp_path, monkeypatch):
     with hold([planted]) as lease:
         monkeypatch.setattr(workers.subprocess, "Popen", full)
         outcome = watch_seed(job_of(planted, 4, lease))
-    assert (outcome.state, "No space left" in outcome.error) == ("failed", True)
+    assert (outcome.state, "Free space" in outcome.error) == ("failed", True)
     assert watch_seed(SeedJob(str(planted), 4, "gone", "{}")).state == "stopped"
 
 

@@ -29,7 +29,7 @@ from equable.benchmark.run_folder import RunFolder
 from equable.benchmark.score import ScoreCount, score_seeds
 from equable.benchmark.settings import Config
 from equable.benchmark.train import train_seed
-from equable.errors import EquableError, FileFormatError
+from equable.errors import EquableError, FileFormatError, os_error_text
 from equable.files import read_json, write_json
 
 #: Deaths of the process of a seed after which the seed fails.
@@ -132,7 +132,8 @@ def do(job: SeedJob) -> SeedState:
         if not (job.progress and isinstance(error, EquableError | OSError)):
             with suppress(OSError):  # the disk is full; the error is in the answer
                 traceback.print_exc()
-        return SeedState("failed", f"{type(error).__name__}: {error}")
+        text = os_error_text(error) if isinstance(error, OSError) else str(error)
+        return SeedState("failed", f"{type(error).__name__}: {text}")
     for failure in count.failed:
         _log(job, failure)
     seconds = time.monotonic() - begin

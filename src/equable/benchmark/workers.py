@@ -26,7 +26,7 @@ from equable.benchmark.environment import THREAD_VARIABLES, cpu_count
 from equable.benchmark.lease import Lease, is_held
 from equable.benchmark.seed_process import STOPPED, TRIES, SeedJob, SeedState
 from equable.benchmark.settings import Config
-from equable.errors import ClusterError, LockedError, MissingExtraError
+from equable.errors import ClusterError, LockedError, MissingExtraError, os_error_text
 
 SECONDS_BETWEEN_TICKS = 0.5
 SECONDS_TO_CONNECT = 10.0
@@ -193,7 +193,7 @@ def watch_seed(job: SeedJob) -> SeedState:
     try:
         state = _try(job)
     except OSError as error:  # the disk is full, or no process can be started
-        state = SeedState("failed", f"{host}: {error}")
+        state = SeedState("failed", f"{host}: {os_error_text(error)}")
     if state.state != "stopped":
         job.record(state)
     return state

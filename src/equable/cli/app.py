@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from equable.errors import EquableError
+from equable.errors import EquableError, os_error_text
 
 EPILOG = """
 Exit codes: 0 done · 1 an error (one line on standard error names it) ·
@@ -23,8 +23,11 @@ class EquableGroup(TyperGroup):
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except (EquableError, OSError) as error:
+        except EquableError as error:
             typer.echo(f"equable: {error}", err=True)
+            raise typer.Exit(1) from None
+        except OSError as error:
+            typer.echo(f"equable: {os_error_text(error)}", err=True)
             raise typer.Exit(1) from None
         except MemoryError as error:
             typer.echo(f"equable: not enough memory: {str(error) or 'a smaller input may fit'}", err=True)
