@@ -28,7 +28,7 @@ except ImportError as error:
         f"equable.integrations.onnx needs torch, onnx and onnxscript ({error}): pip install 'equable[onnx]'"
     ) from error
 
-from equable.integrations.torch.layers import Layer
+from equable.integrations.torch.layers import CalibratorLayer
 from equable.integrations.torch.model import LAYERS
 
 __all__ = ["export_onnx"]
@@ -82,7 +82,7 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
 class _FiniteLayer(nn.Module):
     """A layer after logits with NaN in place of infinities, z + 0 · z; without the outputs that are None."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: CalibratorLayer) -> None:
         super().__init__()
         self.layer = layer
 
