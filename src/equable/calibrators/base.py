@@ -115,6 +115,12 @@ class Calibrator:
         """The temperature that divides each row's logits, (N,)."""
         return self._row_temperatures(self.check_rows(logits, features, groups))
 
+    def check(self) -> None:
+        """Raise `InputError` for an impossible setting, or an impossible learnt number."""
+        self._check_settings()
+        if self.__sklearn_is_fitted__():
+            self._check_fitted()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file that `equable.load` reads, atomically."""
         from equable.calibrators.serialization import save_with_extras
@@ -127,7 +133,7 @@ class Calibrator:
         """Raise `InputError` for an impossible setting."""
 
     def _check_fitted(self) -> None:
-        """Raise `InputError` for impossible learnt numbers; called after a file is loaded."""
+        """Raise `InputError` for impossible learnt numbers."""
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         """Learn; return every attribute of ``FITTED``."""

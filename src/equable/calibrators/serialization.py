@@ -110,7 +110,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
 def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrator:
     """Build the calibrator and check its settings and learnt attributes."""
     calibrator = _unfitted(header)
-    calibrator._check_settings()
+    calibrator.check()
     scalars = dict(header["scalars"])
     n_classes = scalars.pop("n_classes_")
     if type(n_classes) is not int or n_classes < 2:
@@ -118,7 +118,7 @@ def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrat
     stored = {**scalars, **{key: value for key, value in tensors.items() if not key.startswith(EXTRA)}}
     learnt = checked_attributes(type(calibrator).__name__, calibrator.FITTED, stored, n_classes)
     calibrator.__dict__.update(learnt, n_classes_=n_classes)
-    calibrator._check_fitted()
+    calibrator.check()
     return calibrator
 
 
