@@ -91,7 +91,7 @@ class Calibrator:
         self._check_settings()
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)
         where = f"{type(self).__name__}._fit"
-        learnt = checked_attributes(where, self.FITTED, self._fit(rows), rows.n_classes)
+        learnt = checked_attributes(self._fit(rows), where, self.FITTED, rows.n_classes)
         self.__dict__.update(learnt, n_classes_=rows.n_classes)  # at once: a failed fit changes nothing
         return self
 

@@ -86,7 +86,7 @@ class BiasCorrection(Calibrator):
         return self.by != "class"
 
     def _check_settings(self) -> None:
-        require_choice("by", self.by, ("task", "newest", "class"))
+        require_choice(self.by, "by", ("task", "newest", "class"))
 
     def _check_fitted(self) -> None:
         check_correction(self.prior_, self.class_rows_, self.class_tasks_)
@@ -131,9 +131,9 @@ def fit_correction(rows: CalibrationSet, by: str) -> dict[str, Any]:
 
 def check_correction(prior: FloatArray, class_rows: FloatArray, class_tasks: FloatArray) -> None:
     """Raise unless these can be learnt attributes of `BiasCorrection`."""
-    require_shares("prior_", prior)
+    require_shares(prior, "prior_")
     for name, values in (("prior_", prior), ("class_rows_", class_rows)):
-        require_number(f"least {name}", values.min(), 0, open_low=True)
+        require_number(values.min(), f"least {name}", 0, open_low=True)
     numbers = np.unique(class_tasks)
     if not np.array_equal(numbers, np.arange(len(numbers))):
         raise InputError(f"class_tasks_ must be numbered 0, 1, …; got {numbers.tolist()}")

@@ -36,7 +36,7 @@ def save_with_extras(
     tensors = {f"{EXTRA}{name}": np.ascontiguousarray(value) for name, value in extras.items()}
     learnt = {name: getattr(calibrator, name, None) for name in calibrator.FITTED}
     where = type(calibrator).__name__
-    for name, value in checked_attributes(where, calibrator.FITTED, learnt, calibrator.n_classes_).items():
+    for name, value in checked_attributes(learnt, where, calibrator.FITTED, calibrator.n_classes_).items():
         (tensors if calibrator.FITTED[name] else scalars)[name] = value
     header = {
         "class": _registered_name(calibrator),
@@ -116,7 +116,7 @@ def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrat
     if type(n_classes) is not int or n_classes < 2:
         raise FileFormatError(f"n_classes_ must be a whole number ≥ 2; got {n_classes!r}")
     stored = {**scalars, **{key: value for key, value in tensors.items() if not key.startswith(EXTRA)}}
-    learnt = checked_attributes(type(calibrator).__name__, calibrator.FITTED, stored, n_classes)
+    learnt = checked_attributes(stored, type(calibrator).__name__, calibrator.FITTED, n_classes)
     calibrator.__dict__.update(learnt, n_classes_=n_classes)
     calibrator.check()
     return calibrator

@@ -110,7 +110,7 @@ class TaskMix(Calibrator):
 
     def _check_settings(self) -> None:
         if not (isinstance(self.odds, float | np.floating) and self.odds == math.inf):
-            require_number("odds", self.odds, 0, open_low=True)
+            require_number(self.odds, "odds", 0, open_low=True)
         if self.base is not None and type(self.base) is not BiasCorrection:
             raise InputError(f"base must be an unfitted BiasCorrection or None; got {self.base!r:.60}")
         self.bias_correction().check()
