@@ -7,7 +7,6 @@ A new method subclasses `Calibrator`, lists the attributes it learns in ``FITTED
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -26,6 +25,7 @@ from equable.arrays import (
 from equable.calibrators.softmax import softmax
 from equable.calibrators.validation import checked_attributes
 from equable.errors import InputError, NotFittedError, UnsupportedError
+from equable.files import StrPath
 from equable.outputs import Outputs
 
 #: Attribute → its shape: () is a number, "K" the number of classes, another letter one length throughout.
@@ -121,7 +121,7 @@ class Calibrator:
         if self.__sklearn_is_fitted__():
             self._check_fitted()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: StrPath) -> None:
         """Write a safetensors file that `equable.load` reads, atomically."""
         from equable.calibrators.serialization import save_with_extras
 

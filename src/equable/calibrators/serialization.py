@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,14 @@ import numpy as np
 from equable.calibrators.base import Calibrator, require_fitted
 from equable.calibrators.validation import checked_attributes
 from equable.errors import FileFormatError, InputError
-from equable.files import write_bytes
+from equable.files import StrPath, write_bytes
 
 FORMAT = "equable-calibrator"
 SCHEMA = "1"
 EXTRA = "extra."
 
 
-def save_with_extras(
-    calibrator: Calibrator, path: str | os.PathLike[str], extras: dict[str, np.ndarray]
-) -> None:
+def save_with_extras(calibrator: Calibrator, path: StrPath, extras: dict[str, np.ndarray]) -> None:
     """Write a fitted calibrator and further arrays, such as the window of a stream, atomically."""
     from safetensors.numpy import save as to_bytes
 
@@ -56,7 +53,7 @@ def _in_order(content: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
-def load(path: str | os.PathLike[str]) -> Calibrator:
+def load(path: StrPath) -> Calibrator:
     """Read what `Calibrator.save` wrote; the probabilities are bit-identical.
 
     A damaged, tampered, foreign or newer file raises `FileFormatError`.
@@ -74,7 +71,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     return load_with_extras(path)[0]
 
 
-def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str, np.ndarray]]:
+def load_with_extras(path: StrPath) -> tuple[Calibrator, dict[str, np.ndarray]]:
     """Read a calibrator and the arrays stored beside it."""
     metadata, tensors = _read(Path(path))
     if metadata.get("format") != FORMAT:

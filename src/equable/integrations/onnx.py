@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from typing import Any
 
@@ -16,7 +15,7 @@ from equable.calibrators.base import require_fitted
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
 from equable.calibrators.serialization import plain_settings
 from equable.errors import MissingExtraError, UnsupportedError
-from equable.files import write_bytes
+from equable.files import StrPath, write_bytes
 
 try:
     import onnx
@@ -40,7 +39,7 @@ OUTPUTS = ["probabilities", "temperature"]
 EXAMPLE_ROWS = 8
 
 
-def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
+def export_onnx(calibrator: Calibrator, path: StrPath) -> None:
     """Write a fitted calibrator as a float64 ONNX graph (opset 18), atomically; this takes some seconds.
 
     Inputs: ``logits`` (n, K), and ``features`` (n, D) for DATS, both float64. Outputs: ``probabilities``

@@ -46,6 +46,8 @@ else:
     LearnerName = Literal[tuple(LEARNERS)]
 
 Count = Annotated[int, Field(ge=1)]
+#: Settings that change the last bits only: a run may continue on another machine with others.
+MACHINE_SETTINGS = ("device", "threads")
 
 
 class TrainingSettings(BaseModel):
