@@ -26,7 +26,7 @@ check: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_architecture.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_private_names.py
 
 # So many hostile files for each reader; the ordinary tests try a few of them.
 FUZZ ?= 1500

@@ -57,18 +57,20 @@ def figure(path: str, alt: str, caption: str) -> str:
 
 
 def summary_table(results: Results) -> Table:
-    """NLL, average ECE, ΔLECE and maxΔECE of the ranked methods and of the bounds."""
-    bounds = ("oracle_task",)
+    """NLL, average ECE, ΔLECE and maxΔECE of the ranked methods and of the oracle."""
+    oracles = ("oracle_task",)
 
     def row(method: str) -> Row:
         mark = AT_BOUND if results.seeds_at_bound(method) else ""
         return Row(results.label(method) + mark, tuple(metric_cells(results, method, COMPARED)))
 
     floor = tuple(cell(c, results.floor()) if c.key == "average_ece" else Cell() for c in COMPARED)
-    note = bound_note(results, (*results.ranked, *bounds))
+    note = bound_note(results, (*results.ranked, *oracles))
     sections = (
         Section("", tuple(row(m) for m in results.ranked), ranked=True, note=note),
-        Section("Not ranked", (*(row(m) for m in bounds if m in results.methods), Row("Noise floor", floor))),
+        Section(
+            "Not ranked", (*(row(m) for m in oracles if m in results.methods), Row("Noise floor", floor))
+        ),
     )
     return Table("summary", "", "", "Method", COMPARED, mark_best(COMPARED, sections))
 

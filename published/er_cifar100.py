@@ -33,7 +33,7 @@ METHODS = {
     "DATS": equable.DATS(),
     "LaSCal": LaSCal(),
     "ARC": equable.ARC(),
-    "Temperature per task (bound)": TaskTemperatures(),
+    "Temperature per task (oracle)": TaskTemperatures(),
 }
 STREAMED = ("RC (Brier)", "DATS", "ARC")
 MEASURES = ("nll", "average_ece", "delta_last_ece", "max_delta_ece", "pooled_ece")
@@ -152,7 +152,7 @@ images (5,000): 20 or 5 rows of each class as calibration buffer, the other rows
 rows and models, so the standard deviation does not include the variation between models. equable {version},
 numpy {numpy}, {machine}.
 
-The bound knows the task of each row and uses one temperature per task, fitted by Brier score on the rows of that
+The oracle knows the task of each row and uses one temperature per task, fitted by Brier score on the rows of that
 task in the calibration buffer. The noise floor is the expected average ECE of a perfectly calibrated model with the
 confidences of the best temperature per task on the same number of rows.
 

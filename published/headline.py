@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from equable.benchmark.batching import STANDARD_ARRIVALS
 from equable.reports.figures import Plot
 from equable.reports.figures.style import look, new_figure, task_axis
 from equable.reports.sentences import arrival_name
-from equable.reports.tables.arrivals import STANDARD
 from equable.reports.tables.table import number
 from published.blocks import grid, lines
 from published.runs import Published
@@ -76,13 +76,15 @@ def arrivals_grid(runs: Sequence[Published]) -> str:
     for run in runs:
         for method in SHOWN:
             cells = []
-            for arrival in STANDARD:
+            for arrival in STANDARD_ARRIVALS:
                 values = [
                     run.results.arrival_value(method, arrival, name) for name in ("accuracy", "average_ece")
                 ]
                 cells.append(" / ".join("–" if v is None else number(100 * v.mean, 1) for v in values))
             body.append([run.expected.dataset, run.results.label(method), *cells])
-    return grid(["", "accuracy / average ECE (%)", *(arrival_name(arrival) for arrival in STANDARD)], body)
+    return grid(
+        ["", "accuracy / average ECE (%)", *(arrival_name(arrival) for arrival in STANDARD_ARRIVALS)], body
+    )
 
 
 def readme_block(runs: Sequence[Published]) -> str:

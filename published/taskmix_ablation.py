@@ -22,9 +22,9 @@ from equable.calibrators.class_mix import STACK_ELEMENTS, equal_groups, estimate
 from equable.calibrators.task_mix import (
     FLOOR,
     STRENGTHS,
-    _model_weights,
     buffer_rows,
     log_evidence,
+    model_weights,
     task_shares,
 )
 from equable.errors import EquableWarning
@@ -96,7 +96,7 @@ def mix_factors(variant: Variant, ratios: np.ndarray, prior: np.ndarray, most: f
         evidence = log_evidence(rows, prior, most)
     else:
         evidence = np.column_stack([share * np.log(total).sum(axis=(1, 2)) for total in totals])
-    weights = _model_weights(evidence, variant.odds)[..., None, None]  # (G, 1 + S, 1, 1)
+    weights = model_weights(evidence, variant.odds)[..., None, None]  # (G, 1 + S, 1, 1)
     factors = np.broadcast_to(weights[:, 0], rows.shape).copy()
     for k, (mix, total) in enumerate(zip(mixes, totals, strict=True), start=1):
         factors += weights[:, k] * mix / (prior[:, None] * total)

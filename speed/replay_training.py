@@ -90,9 +90,9 @@ def equable_epochs(side: int) -> Any:
     trainer = equable_trainer(side)
     while True:
         start = Stopwatch()
-        batches = trainer._batches()
+        batches = trainer.epoch_batches()
         for rows in batches:
-            trainer._step(rows)
+            trainer.training_step(rows)
         yield sum(map(len, batches)), *start.read()
 
 
@@ -190,13 +190,13 @@ def limit(side: int, threads: int) -> None:
     products = []
     a, b = torch.rand(2, 1024, 1024)
     trainer = equable_trainer(side)
-    batches = trainer._batches()
+    batches = trainer.epoch_batches()
     with FlopCounterMode(display=False) as counter:
-        trainer._step(batches[0])
+        trainer.training_step(batches[0])
     for rows in batches * 4:
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             clock = Stopwatch()
-            trainer._step(rows)
+            trainer.training_step(rows)
             steps.append(clock.read()[0])
         # without the operations that an operation calls
         parts = {event.key: event.self_cpu_time_total / 1e6 for event in profiler.key_averages()}

@@ -6,7 +6,7 @@ from published.er_cifar100 import STEPS, mixed, paired_interval, task_pure
 
 from equable.files import read_npz
 
-TASK_PURE = ("RC", "DATS", "ARC", "Temperature per task (bound)")
+TASK_PURE = ("RC", "DATS", "ARC", "Temperature per task (oracle)")
 
 pytestmark = pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
 
@@ -32,7 +32,7 @@ def test_task_pure_batches(file):
             assert high < 0
             change, _, _ = paired_interval(pure[step][name], pure[step]["RC"], "delta_last_ece")
             assert change < 0
-    oracle = mean(pure, "Temperature per task (bound)")
+    oracle = mean(pure, "Temperature per task (oracle)")
     # as good as a temperature per task with the task labels known
     assert mean(pure, "ARC") <= 1.05 * oracle
     assert mean(pure, "ARC") <= mean(pure, "DATS") + 0.002

@@ -23,7 +23,7 @@ from numpy.lib import format as npy_format
 
 from equable.errors import FileFormatError, InputError
 
-PathLike = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
 
 # An npz file may not unpack to more than this many times its size (or this many bytes, if more):
 # a few kilobytes must not be able to fill the memory.
@@ -39,7 +39,7 @@ SEAL = "sha256"
 
 
 @contextmanager
-def atomic_file(path: PathLike) -> Iterator[BinaryIO]:
+def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
     """Yield a new file to write to; it becomes `path` when the block ends without an error.
 
     The target of a link is replaced. A device or a pipe is an ``OSError``. On Linux the new file has no name
@@ -78,18 +78,18 @@ def _open_unnamed(folder: Path) -> BinaryIO | None:
     return None
 
 
-def write_bytes(path: PathLike, data: bytes) -> None:
+def write_bytes(path: StrPath, data: bytes) -> None:
     """Write `data` to `path` atomically."""
     with atomic_file(path) as stream:
         stream.write(data)
 
 
-def write_text(path: PathLike, text: str) -> None:
+def write_text(path: StrPath, text: str) -> None:
     """Write `text` to `path` atomically, as UTF-8 with Unix line ends."""
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: PathLike, value: Any) -> None:
+def write_json(path: StrPath, value: Any) -> None:
     """Write `value` as JSON that every reader takes; finite floats keep every bit.
 
     NaN and infinity are refused here and in `read_json`; use None for missing values.
@@ -101,7 +101,7 @@ def write_json(path: PathLike, value: Any) -> None:
     write_text(path, text + "\n")
 
 
-def read_json(path: PathLike) -> Any:
+def read_json(path: StrPath) -> Any:
     """Read JSON; anything else is a `FileFormatError`."""
     data = Path(path).read_bytes()
     try:
@@ -110,14 +110,14 @@ def read_json(path: PathLike) -> Any:
         raise FileFormatError(f"{path} must be a JSON file; it is damaged: {error}") from error
 
 
-def write_sealed(path: PathLike, value: Mapping[str, Any]) -> None:
+def write_sealed(path: StrPath, value: Mapping[str, Any]) -> None:
     """Write a JSON object together with the SHA-256 of its content, under ``sha256``."""
     # Converted to JSON types first: tuples become lists and number keys become text.
     plain = json.loads(json.dumps(value))
     write_json(path, {**plain, SEAL: _seal(plain)})
 
 
-def read_sealed(path: PathLike) -> Any:
+def read_sealed(path: StrPath) -> Any:
     """Read what `write_sealed` wrote, without the seal; a changed digit is a `FileFormatError`."""
     value = read_json(path)
     if isinstance(value, dict) and value.pop(SEAL, None) != _seal(value):
@@ -133,13 +133,13 @@ def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is no JSON number")
 
 
-def sha256_of(path: PathLike) -> str:
+def sha256_of(path: StrPath) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_npz(path: PathLike, arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
+def write_npz(path: StrPath, arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
     """Write arrays to an npz file atomically; equal arrays give equal bytes."""
     for name, array in arrays.items():
         if not _is_plain(array.dtype):
@@ -155,7 +155,7 @@ def write_npz(path: PathLike, arrays: Mapping[str, np.ndarray], *, compress: boo
                 npy_format.write_array(stream, array, allow_pickle=False)
 
 
-def read_npz(path: PathLike, example: str = "np.savez(…, name=array)") -> dict[str, np.ndarray]:
+def read_npz(path: StrPath, example: str = "np.savez(…, name=array)") -> dict[str, np.ndarray]:
     """Read all arrays of an npz file, without pickle and within a size that follows from the file's own.
 
     A missing file or a folder is an ``OSError``; damaged or foreign content is a `FileFormatError`.
@@ -181,7 +181,7 @@ def read_npz(path: PathLike, example: str = "np.savez(…, name=array)") -> dict
             ) from error
 
 
-def _check_members(path: PathLike, archive: zipfile.ZipFile, stream: BinaryIO) -> list[str]:
+def _check_members(path: StrPath, archive: zipfile.ZipFile, stream: BinaryIO) -> list[str]:
     """The names of the arrays, after all declared sizes are compared and before anything is unpacked."""
     members = archive.infolist()
     # zipfile does not compare the entries with their number in the end record: a forged comment length

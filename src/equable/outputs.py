@@ -5,7 +5,6 @@ Notation: N rows, K classes seen so far (columns of the logits, in order of arri
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -14,7 +13,7 @@ import numpy as np
 
 from equable.arrays import IntArray, as_groups, as_integers, as_labels, as_logits, as_matrix
 from equable.errors import FileFormatError, InputError
-from equable.files import read_npz, write_npz
+from equable.files import StrPath, read_npz, write_npz
 
 SCHEMA = 1
 SAVE_EXAMPLE = "np.savez('rows.npz', logits=…, labels=…)"
@@ -81,7 +80,7 @@ class Outputs:
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
         return Outputs(**{n: None if value is None else value[rows] for n, value in arrays.items()})
 
-    def save(self, path: str | os.PathLike[str], *, compress: bool = False) -> None:
+    def save(self, path: StrPath, *, compress: bool = False) -> None:
         """Write an npz file, atomically."""
         write_npz(path, self.arrays(), compress=compress)
 
@@ -91,7 +90,7 @@ class Outputs:
         return {"schema": np.array(SCHEMA), **present}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: StrPath) -> Self:
         """Read what `save` wrote, or an npz with the same array names made elsewhere.
 
         A damaged, foreign or newer file is a `FileFormatError`; bad arrays are named with the file.
@@ -99,7 +98,7 @@ class Outputs:
         return cls.from_arrays(read_npz(path, SAVE_EXAMPLE), path)
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], path: str | os.PathLike[str]) -> Self:
+    def from_arrays(cls, arrays: dict[str, np.ndarray], path: StrPath) -> Self:
         """The record of the arrays of a file; `path` is named in errors."""
         arrays = dict(arrays)
         schema = arrays.pop("schema", np.array(SCHEMA))

@@ -5,7 +5,7 @@ import pytest
 
 import equable
 from equable.benchmark import batching as module
-from equable.benchmark.batching import STANDARD, batches_of, measure_arrivals, standard_decisions
+from equable.benchmark.batching import STANDARD_ARRIVALS, batches_of, measure_arrivals, standard_decisions
 from equable.benchmark.task_outputs import Step
 from equable.files import read_sealed, write_sealed
 from equable.outputs import Outputs
@@ -22,7 +22,7 @@ def test_records_are_those_of_sets_and_referral():
     buffer, test = make_incremental(), make_incremental(n_per_class=15, seed=1)
     step = Step(2, outputs(buffer), outputs(buffer), outputs(test), None, {})
     records = standard_decisions(step, seed=3)
-    assert {(r["arrival"], r["batch"]) for r in records} == set(STANDARD)
+    assert {(r["arrival"], r["batch"]) for r in records} == set(STANDARD_ARRIVALS)
     assert {(r["method"], *r["sets"]) for r in records} == {("rc", "batch"), ("taskmix", "task", "batch")}
     (record,) = [r for r in records if (r["method"], r["arrival"]) == ("taskmix", "mixed")]
     groups = batches_of(test.tasks, 3)["mixed", 32]

@@ -109,7 +109,7 @@ def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
         ({f"{ROOT}/train/n999/images/x.JPEG": jpeg(9)}, "'n999' must be listed in wnids.txt"),
         ({f"{ROOT}/wnids.txt": b"n000\n" + "\n".join(WNIDS).encode()}, r"class 0 \(n000\) has none"),
         ({f"{ROOT}/wnids.txt": b"\xff"}, "must be listed in wnids.txt"),
-        ({"../evil.JPEG": jpeg(9)}, "must lie inside the archive's folder"),
+        ({"../evil.JPEG": jpeg(9)}, "must be a plain file inside the archive's folder"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, bytes], said: str) -> None:

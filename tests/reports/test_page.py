@@ -125,7 +125,7 @@ def test_figures_have_words(folder):
 def test_bounds_and_best_are_marked(folder):
     text = (folder / "report.html").read_text(encoding="utf-8")
     main = text[text.index('id="table-main"') : text.index("</table>")]
-    assert "Bounds, not ranked" in main
+    assert "Oracles, not ranked" in main
     assert main.count('class="best"') == 5  # −2.00 on the last task is shared; never below "not ranked"
     assert 'class="best"' not in main[main.index("not ranked") :]
 

@@ -102,7 +102,7 @@ def test_best_is_marked_among_ranked_methods_alone(run):
     assert marked == {"DATS", "TS"}  # TS shares −2.00 on the last task
     assert not any(cells[0].best for cells in rows.values())  # accuracy is the same for all
     titles = [section.title for section in table.sections]
-    assert titles == ["", "Variants, not ranked", "Bounds, not ranked"]
+    assert titles == ["", "Variants, not ranked", "Oracles, not ranked"]
     assert "Noise floor" in rows
     assert rows["Noise floor"][2].text == "3.00 ± 0.00"
 

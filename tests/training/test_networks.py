@@ -171,7 +171,7 @@ def trained_with(network, digits, scenario, folder, monkeypatch=None):
         train_scenario(digits, scenario, network, settings, seed=1, folder=folder, progress=False)
 
     if monkeypatch is not None:
-        step = TaskTrainer._step
+        step = TaskTrainer.training_step
 
         def interrupted(self, rows):
             if self.task.index == 1 and len(self.progress.epochs) == 1:
@@ -179,7 +179,7 @@ def trained_with(network, digits, scenario, folder, monkeypatch=None):
             return step(self, rows)
 
         with monkeypatch.context() as patch:
-            patch.setattr(TaskTrainer, "_step", interrupted)
+            patch.setattr(TaskTrainer, "training_step", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 train()
     train()
@@ -252,7 +252,7 @@ def test_what_a_network_returns_is_checked(network, said):
 def test_a_network_with_too_few_outputs_is_refused_before_it_is_trained(
     network, digits, scenario, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(TaskTrainer, "_step", lambda *_: pytest.fail("a step was taken"))
+    monkeypatch.setattr(TaskTrainer, "training_step", lambda *_: pytest.fail("a step was taken"))
     settings = ReplaySettings(batch_size=32, memory_size=12)
 
     def narrow(n_classes, image_shape):

@@ -129,13 +129,13 @@ from pathlib import Path
 sys.path[:0] = sys.argv[1], str(Path(sys.argv[1]).parent)
 import test_train_scenario
 from equable.training.train_task import TaskTrainer
-step, steps = TaskTrainer._step, []
+step, steps = TaskTrainer.training_step, []
 def dying_step(self, rows):
     steps.append(rows)
     if len(steps) == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
     return step(self, rows)
-TaskTrainer._step = dying_step
+TaskTrainer.training_step = dying_step
 test_train_scenario.train(Path(sys.argv[2]))
 """
 
@@ -155,7 +155,7 @@ def test_kill_9_in_the_middle_of_an_epoch_leaves_no_trace(whole, tmp_path):
 @pytest.mark.parametrize(
     ("place", "call"),
     [
-        ("equable.training.train_task.TaskTrainer._step", 2),  # first epoch, no checkpoint yet
+        ("equable.training.train_task.TaskTrainer.training_step", 2),  # first epoch, no checkpoint yet
         ("equable.training.train_task.save_tensors", 3),  # while the third checkpoint is written
         ("equable.training.task_files.perturb_memory", 1),  # outputs half written
         ("equable.training.scenario_training.write_sealed", 2),  # all but done.json written

@@ -65,8 +65,8 @@ def test_batch_norm_is_settled_only_where_the_settings_say_so(make_trainer):
         trainer.run_epoch(Bar())
     network = by_hand.network.train()
     torch.manual_seed(int(torch.randint(2**62, (), generator=by_hand.generator)))
-    for rows in by_hand._batches():
-        by_hand._step(rows)
+    for rows in by_hand.epoch_batches():
+        by_hand.training_step(rows)
     for name, value in network.state_dict().items():
         torch.testing.assert_close(plain.network.state_dict()[name], value, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(settled.network.bn.running_var, plain.network.bn.running_var, rtol=0.05)
@@ -93,7 +93,7 @@ def test_batch_norm_that_a_network_keeps_at_rest_keeps_its_statistics(make_train
 
 def test_each_step_has_b_current_and_b_memory_rows(make_trainer, scenario):
     trainer = make_trainer()
-    batches = [rows.numpy() for rows in trainer._batches()]
+    batches = [rows.numpy() for rows in trainer.epoch_batches()]
     current = np.concatenate([rows[: -SETTINGS.batch_size] for rows in batches])
     assert np.array_equal(np.sort(current), scenario[1].train), "an epoch passes each current row once"
     for rows in batches:
@@ -103,22 +103,22 @@ def test_each_step_has_b_current_and_b_memory_rows(make_trainer, scenario):
 
 def test_the_first_task_has_no_replay(make_trainer, scenario):
     trainer = make_trainer(index=0, memory_rows=[])
-    assert np.array_equal(np.sort(torch.cat(trainer._batches()).numpy()), scenario[0].train)
+    assert np.array_equal(np.sort(torch.cat(trainer.epoch_batches()).numpy()), scenario[0].train)
 
 
 @pytest.mark.parametrize(("replayed", "dropped"), [(0, 1), (1, 0)])
 def test_a_lone_last_row_is_left_out_without_replay(make_trainer, scenario, replayed, dropped):
     size = len(scenario[0].train) - 1
     trainer = make_trainer(index=0, memory_rows=scenario[0].train[:replayed], batch_size=size)
-    assert len(trainer._batches()) == 2 - dropped
+    assert len(trainer.epoch_batches()) == 2 - dropped
 
 
 def test_loss_is_the_cross_entropy_over_seen_classes(make_trainer, scenario):
     """One batch, no augmentation: the reported loss is that of the network before the step."""
     trainer = make_trainer(batch_size=len(scenario[1].train))
     twin = make_trainer(batch_size=len(scenario[1].train))
-    (rows,) = twin._batches()
-    trainer._batches = lambda: [rows]
+    (rows,) = twin.epoch_batches()
+    trainer.epoch_batches = lambda: [rows]
     twin.network.train()
     logits = twin.network(twin.images.batch(rows))[0][:, :5]
     expected = F.cross_entropy(logits, torch.from_numpy(scenario.labels)[rows])
@@ -295,8 +295,8 @@ def test_the_same_seed_gives_the_same_bits(digits, scenario, augmentation):
 def test_batch_norm_is_settled_after_an_epoch(make_trainer, scenario):
     """Its statistics are those of the epoch's batches under the final weights."""
     trainer = make_trainer(batch_size=30)
-    batches = trainer._batches()
-    trainer._batches = lambda: batches
+    batches = trainer.epoch_batches()
+    trainer.epoch_batches = lambda: batches
     trainer.run_epoch(Bar())
     network, images = trainer.network, trainer.images
     assert len(batches) == 3

@@ -107,13 +107,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import vector_run
 from equable.training.train_task import TaskTrainer
-step, steps = TaskTrainer._step, []
+step, steps = TaskTrainer.training_step, []
 def dying_step(self, rows):
     steps.append(rows)
     if len(steps) == int(sys.argv[4]):
         os.kill(os.getpid(), signal.SIGKILL)
     return step(self, rows)
-TaskTrainer._step = dying_step
+TaskTrainer.training_step = dying_step
 vector_run.train(Path(sys.argv[2]), sys.argv[3])
 """
 

@@ -57,7 +57,7 @@ SCHEMA = 2
 BATCHES = (1, 8, 32, 128)
 WHOLE = 0  # the batch "size" of a whole test set
 #: The arrivals that tables show side by side.
-STANDARD = (("pure", WHOLE), ("pure", 32), ("mixed", 32), ("pure", 1))
+STANDARD_ARRIVALS = (("pure", WHOLE), ("pure", 32), ("mixed", 32), ("pure", 1))
 #: The batches of a file, as the user gives them.
 AS_GIVEN = ("given", WHOLE)
 STREAM_ROWS = 8
@@ -128,7 +128,7 @@ def _stored(
 def standard_decisions(step: Step, seed: int) -> list[Record]:
     """Sets and referral in the standard arrivals."""
     groups = batches_of(step.tasks, seed)
-    return decision_records(step, seed, {way: groups[way] for way in STANDARD})
+    return decision_records(step, seed, {way: groups[way] for way in STANDARD_ARRIVALS})
 
 
 def measured_methods(methods: Mapping[str, Method] = METHODS) -> dict[str, Method]:

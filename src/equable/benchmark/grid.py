@@ -28,7 +28,7 @@ from pydantic import Field, ValidationError
 
 from equable.benchmark.config import load_config, parse_seeds
 from equable.benchmark.config_errors import Location, validation_error
-from equable.benchmark.settings import COUNT, SEED, Config, MethodSettings, Section, flatten, unflatten
+from equable.benchmark.settings import SEED, Config, MethodSettings, Section, flatten, unflatten
 from equable.benchmark.settings_layers import (
     PRESETS,
     SettingsLayer,
@@ -39,7 +39,7 @@ from equable.benchmark.settings_layers import (
 )
 from equable.benchmark.user_methods import absolute_path, read_methods
 from equable.errors import ConfigError
-from equable.training.settings import NETWORK_TABLE, NetworkName
+from equable.training.settings import NETWORK_TABLE, Count, NetworkName
 
 
 class GridDataset(Section):
@@ -58,8 +58,8 @@ class GridBackbone(Section):
     """A network; without `nf` or `hidden` its size is that of the dataset's settings."""
 
     name: NetworkName
-    nf: COUNT | None = None
-    hidden: COUNT | None = None
+    nf: Count | None = None
+    hidden: Count | None = None
 
     @property
     def sizes(self) -> dict[str, int]:

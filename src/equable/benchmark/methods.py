@@ -29,7 +29,7 @@ from equable.calibrators.sgd_temperature import SGDTemperatureScaling
 class Method:
     """A calibrator and the rows it is fitted on.
 
-    `variant` marks a method with other settings, `bound` an oracle that knows task or test labels: neither is
+    `variant` marks a method with other settings, `oracle` one that knows task or test labels: neither is
     ranked against the methods. `fingerprint` is the digest of a user method; others have none.
     """
 

@@ -23,14 +23,14 @@ from equable.benchmark.lease import FILE as LEASE_FILE
 from equable.benchmark.settings import Config, flatten
 from equable.errors import ConfigError, FileFormatError
 from equable.files import read_json, read_sealed, sha256_of, write_json, write_sealed, write_text
-from equable.training.settings import MAY_CHANGE
+from equable.training.settings import MACHINE_SETTINGS
 
 GRID_FILE = "grid.toml"
 #: The settings that define the experiment, written once and sealed: {"schema": 1, "settings": {…}}.
 SETTINGS_FILE = "settings.json"
 SETTINGS_SCHEMA = 1
 #: Settings that may change when a run is resumed, as user methods may: they do not define the experiment.
-FREE_KEYS = ("seeds", "data.data_dir", *(f"training.{name}" for name in MAY_CHANGE))
+FREE_KEYS = ("seeds", "data.data_dir", *(f"training.{name}" for name in MACHINE_SETTINGS))
 #: Files of a task that training writes and scoring reads.
 OUTPUT_FILES = ("validation.npz", "test.npz", "perturbed.npz")
 #: All files of a task that training writes.

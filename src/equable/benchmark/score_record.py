@@ -6,7 +6,6 @@ that a report needs neither the outputs nor a second fit.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -16,7 +15,7 @@ from equable.arrays import FloatArray, IntArray
 from equable.benchmark.main_metrics import computed_metrics
 from equable.benchmark.settings import ScoreSettings
 from equable.errors import FileFormatError
-from equable.files import read_sealed, write_sealed
+from equable.files import StrPath, read_sealed, write_sealed
 from equable.metrics import RiskCoverage, compare_tasks
 from equable.metrics.bins import BinSums, bin_sums
 from equable.metrics.calibration import plug_in_error
@@ -66,12 +65,12 @@ class Score:
         """The settings of ``[score]`` that it was made with."""
         return {name: self.comparison[name] for name in ScoreSettings.model_fields if name in self.comparison}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: StrPath) -> None:
         """Write the score atomically."""
         write_sealed(path, {"schema": SCHEMA, **vars(self)})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: StrPath) -> Self:
         """Read a score; a damaged or newer file is a `FileFormatError`."""
         value = read_sealed(path)
         names = {field.name for field in fields(cls)}

@@ -9,9 +9,8 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
 from equable.errors import ConfigError
-from equable.training.settings import NetworkName, TrainingSettings
+from equable.training.settings import Count, NetworkName, TrainingSettings
 
-COUNT = Annotated[int, Field(ge=1)]
 SHARE = Annotated[float, Field(gt=0, lt=1)]
 SEED = Annotated[int, Field(ge=0, lt=2**32)]
 PLAIN = bool | int | float | str
@@ -36,7 +35,7 @@ class ScenarioSettings(Section):
     """How classes become tasks."""
 
     order: Literal["random", "random_tasks", "size"] | list[int]
-    tasks: COUNT | list[COUNT]
+    tasks: Count | list[Count]
     fractions: Annotated[list[SHARE], Field(min_length=3, max_length=3)]
     validation_fraction: SHARE
 

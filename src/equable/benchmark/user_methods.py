@@ -197,7 +197,7 @@ def make_calibrator(settings: MethodSettings, key: str) -> Calibrator:
         raise ConfigError(f"{where} must be a subclass of equable.calibrators.Calibrator; got {got:.100}")
     try:
         calibrator = found(**settings.settings)
-        calibrator._check_settings()
+        calibrator.check()
     except Exception as error:
         given = ", ".join(f"{key}={value!r}" for key, value in settings.settings.items())
         raise ConfigError(

@@ -107,17 +107,17 @@ class ARC(Calibrator):
         self.prior_strength = prior_strength
 
     def _check_settings(self) -> None:
-        require_choice("loss", self.loss, LOSSES)
-        require_number("prior_strength", self.prior_strength, 0, MAX_STRENGTH)
+        require_choice(self.loss, "loss", LOSSES)
+        require_number(self.prior_strength, "prior_strength", 0, MAX_STRENGTH)
 
     def _check_fitted(self) -> None:
-        require_temperatures("posterior_temperature_", self.posterior_temperature_)
-        require_shares("prior_", self.prior_)
-        require_number("least prior_", self.prior_.min(), 0, open_low=True)
-        require_number("least of task_mixes_", self.task_mixes_.min(), 0)
-        require_number("least task share", self.task_mixes_.sum(axis=1).min(), 0, open_low=True)
+        require_temperatures(self.posterior_temperature_, "posterior_temperature_")
+        require_shares(self.prior_, "prior_")
+        require_number(self.prior_.min(), "least prior_", 0, open_low=True)
+        require_number(self.task_mixes_.min(), "least of task_mixes_", 0)
+        require_number(self.task_mixes_.sum(axis=1).min(), "least task share", 0, open_low=True)
         for name in ("class_rows_", "class_weights_"):
-            require_number(f"least {name}", getattr(self, name).min(), 0, open_low=True)
+            require_number(getattr(self, name).min(), f"least {name}", 0, open_low=True)
         if self.curves_.shape[1] != GRID_POINTS:
             raise InputError(f"curves_ must have {GRID_POINTS} columns; got {self.curves_.shape}")
 

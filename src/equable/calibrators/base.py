@@ -7,7 +7,6 @@ A new method subclasses `Calibrator`, lists the attributes it learns in ``FITTED
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -26,6 +25,7 @@ from equable.arrays import (
 from equable.calibrators.softmax import softmax
 from equable.calibrators.validation import checked_attributes
 from equable.errors import InputError, NotFittedError, UnsupportedError
+from equable.files import StrPath
 from equable.outputs import Outputs
 
 #: Attribute → its shape: () is a number, "K" the number of classes, another letter one length throughout.
@@ -91,7 +91,7 @@ class Calibrator:
         self._check_settings()
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)
         where = f"{type(self).__name__}._fit"
-        learnt = checked_attributes(where, self.FITTED, self._fit(rows), rows.n_classes)
+        learnt = checked_attributes(self._fit(rows), where, self.FITTED, rows.n_classes)
         self.__dict__.update(learnt, n_classes_=rows.n_classes)  # at once: a failed fit changes nothing
         return self
 
@@ -115,7 +115,13 @@ class Calibrator:
         """The temperature that divides each row's logits, (N,)."""
         return self._row_temperatures(self.check_rows(logits, features, groups))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def check(self) -> None:
+        """Raise `InputError` for an impossible setting, or an impossible learnt number."""
+        self._check_settings()
+        if self.__sklearn_is_fitted__():
+            self._check_fitted()
+
+    def save(self, path: StrPath) -> None:
         """Write a safetensors file that `equable.load` reads, atomically."""
         from equable.calibrators.serialization import save_with_extras
 
@@ -127,7 +133,7 @@ class Calibrator:
         """Raise `InputError` for an impossible setting."""
 
     def _check_fitted(self) -> None:
-        """Raise `InputError` for impossible learnt numbers; called after a file is loaded."""
+        """Raise `InputError` for impossible learnt numbers."""
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         """Learn; return every attribute of ``FITTED``."""

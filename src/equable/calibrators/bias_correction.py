@@ -86,47 +86,57 @@ class BiasCorrection(Calibrator):
         return self.by != "class"
 
     def _check_settings(self) -> None:
-        require_choice("by", self.by, ("task", "newest", "class"))
+        require_choice(self.by, "by", ("task", "newest", "class"))
 
     def _check_fitted(self) -> None:
-        require_shares("prior_", self.prior_)
-        for name in ("prior_", "class_rows_"):
-            require_number(f"least {name}", getattr(self, name).min(), 0, open_low=True)
-        numbers = np.unique(self.class_tasks_)
-        if not np.array_equal(numbers, np.arange(len(numbers))):
-            raise InputError(f"class_tasks_ must be numbered 0, 1, …; got {numbers.tolist()}")
+        check_correction(self.prior_, self.class_rows_, self.class_tasks_)
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        require_every_class(rows)
-        tasks = np.zeros(rows.n_classes, dtype=np.int64)
-        if rows.tasks is not None:
-            tasks = class_tasks(rows.labels, rows.tasks, rows.n_classes)
-        weights = rows.weights
-        if self.by == "task":
-            weights = _equal_tasks(weights, tasks[rows.labels])
-            scales, offsets, converged = _fit_by_task(rows.logits, rows.labels, weights, tasks)
-        elif self.by == "newest":
-            newest = tasks == tasks.max()
-            scales, offsets, converged = _fit_newest(rows.logits, rows.labels, weights, newest)
-        else:
-            temperature, offsets, converged = fit_bias_corrected(rows.logits, rows.labels, weights)
-            warn_if_bound(temperature, "the temperature")
-            scales = np.full(rows.n_classes, 1 / temperature)
-        mass, class_rows = class_evidence(rows.labels, weights, rows.n_classes)
-        return {
-            "scales_": scales,
-            "offsets_": offsets,
-            "prior_": mass / mass.sum(),
-            "class_tasks_": tasks,
-            "class_rows_": class_rows,
-            "converged_": converged,
-        }
+        return fit_correction(rows, self.by)
 
     def _probabilities(self, rows: Outputs, out: np.ndarray | None) -> np.ndarray:
         result = np.empty(rows.logits.shape) if out is None else out
         for block in row_blocks(*rows.logits.shape):
             result[block] = corrected_posteriors(rows.logits[block], self.scales_, self.offsets_, self.by)
         return result
+
+
+def fit_correction(rows: CalibrationSet, by: str) -> dict[str, Any]:
+    """The learnt attributes of `BiasCorrection`."""
+    require_every_class(rows)
+    tasks = np.zeros(rows.n_classes, dtype=np.int64)
+    if rows.tasks is not None:
+        tasks = class_tasks(rows.labels, rows.tasks, rows.n_classes)
+    weights = rows.weights
+    if by == "task":
+        weights = _equal_tasks(weights, tasks[rows.labels])
+        scales, offsets, converged = _fit_by_task(rows.logits, rows.labels, weights, tasks)
+    elif by == "newest":
+        newest = tasks == tasks.max()
+        scales, offsets, converged = _fit_newest(rows.logits, rows.labels, weights, newest)
+    else:
+        temperature, offsets, converged = fit_bias_corrected(rows.logits, rows.labels, weights)
+        warn_if_bound(temperature, "the temperature")
+        scales = np.full(rows.n_classes, 1 / temperature)
+    mass, class_rows = class_evidence(rows.labels, weights, rows.n_classes)
+    return {
+        "scales_": scales,
+        "offsets_": offsets,
+        "prior_": mass / mass.sum(),
+        "class_tasks_": tasks,
+        "class_rows_": class_rows,
+        "converged_": converged,
+    }
+
+
+def check_correction(prior: FloatArray, class_rows: FloatArray, class_tasks: FloatArray) -> None:
+    """Raise unless these can be learnt attributes of `BiasCorrection`."""
+    require_shares(prior, "prior_")
+    for name, values in (("prior_", prior), ("class_rows_", class_rows)):
+        require_number(values.min(), f"least {name}", 0, open_low=True)
+    numbers = np.unique(class_tasks)
+    if not np.array_equal(numbers, np.arange(len(numbers))):
+        raise InputError(f"class_tasks_ must be numbered 0, 1, …; got {numbers.tolist()}")
 
 
 def corrected_posteriors(logits: np.ndarray, scales: FloatArray, offsets: FloatArray, by: str) -> FloatArray:

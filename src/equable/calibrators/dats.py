@@ -115,16 +115,16 @@ class DATS(Calibrator):
         self.prior_strength = prior_strength
 
     def _check_settings(self) -> None:
-        require_number("coverage", self.coverage, 0, 1, open_low=True)
-        require_number("prior_strength", self.prior_strength, 0)
+        require_number(self.coverage, "coverage", 0, 1, open_low=True)
+        require_number(self.prior_strength, "prior_strength", 0)
         for name, allowed in CHOICES.items():
-            require_choice(name, getattr(self, name), allowed)
+            require_choice(getattr(self, name), name, allowed)
 
     def _check_fitted(self) -> None:
-        require_temperatures("base_temperature_", self.base_temperature_)
-        require_temperatures("class_temperatures_", self.class_temperatures_)
+        require_temperatures(self.base_temperature_, "base_temperature_")
+        require_temperatures(self.class_temperatures_, "class_temperatures_")
         for name in ("distance_weights_", "class_distances_"):
-            require_number(f"least of {name}", getattr(self, name).min(), 0)
+            require_number(getattr(self, name).min(), f"least of {name}", 0)
 
     # Fit: sections 3.1 and 3.2 of the paper --------------------------------------------------------
 

@@ -63,8 +63,8 @@ class EnsembleTemperatureScaling(Calibrator):
         return result
 
     def _check_fitted(self) -> None:
-        require_temperatures("temperature_", self.temperature_)
-        require_shares("weights_", self.weights_)
+        require_temperatures(self.temperature_, "temperature_")
+        require_shares(self.weights_, "weights_")
 
 
 def _with_uniform_limit(weights: FloatArray) -> FloatArray:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,14 @@ import numpy as np
 from equable.calibrators.base import Calibrator, require_fitted
 from equable.calibrators.validation import checked_attributes
 from equable.errors import FileFormatError, InputError
-from equable.files import write_bytes
+from equable.files import StrPath, write_bytes
 
 FORMAT = "equable-calibrator"
 SCHEMA = "1"
 EXTRA = "extra."
 
 
-def save_with_extras(
-    calibrator: Calibrator, path: str | os.PathLike[str], extras: dict[str, np.ndarray]
-) -> None:
+def save_with_extras(calibrator: Calibrator, path: StrPath, extras: dict[str, np.ndarray]) -> None:
     """Write a fitted calibrator and further arrays, such as the window of a stream, atomically."""
     from safetensors.numpy import save as to_bytes
 
@@ -36,7 +33,7 @@ def save_with_extras(
     tensors = {f"{EXTRA}{name}": np.ascontiguousarray(value) for name, value in extras.items()}
     learnt = {name: getattr(calibrator, name, None) for name in calibrator.FITTED}
     where = type(calibrator).__name__
-    for name, value in checked_attributes(where, calibrator.FITTED, learnt, calibrator.n_classes_).items():
+    for name, value in checked_attributes(learnt, where, calibrator.FITTED, calibrator.n_classes_).items():
         (tensors if calibrator.FITTED[name] else scalars)[name] = value
     header = {
         "class": _registered_name(calibrator),
@@ -56,7 +53,7 @@ def _in_order(content: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + content[8 + length :]
 
 
-def load(path: str | os.PathLike[str]) -> Calibrator:
+def load(path: StrPath) -> Calibrator:
     """Read what `Calibrator.save` wrote; the probabilities are bit-identical.
 
     A damaged, tampered, foreign or newer file raises `FileFormatError`.
@@ -74,7 +71,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     return load_with_extras(path)[0]
 
 
-def load_with_extras(path: str | os.PathLike[str]) -> tuple[Calibrator, dict[str, np.ndarray]]:
+def load_with_extras(path: StrPath) -> tuple[Calibrator, dict[str, np.ndarray]]:
     """Read a calibrator and the arrays stored beside it."""
     metadata, tensors = _read(Path(path))
     if metadata.get("format") != FORMAT:
@@ -110,15 +107,15 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
 def _restore(header: dict[str, Any], tensors: dict[str, np.ndarray]) -> Calibrator:
     """Build the calibrator and check its settings and learnt attributes."""
     calibrator = _unfitted(header)
-    calibrator._check_settings()
+    calibrator.check()
     scalars = dict(header["scalars"])
     n_classes = scalars.pop("n_classes_")
     if type(n_classes) is not int or n_classes < 2:
         raise FileFormatError(f"n_classes_ must be a whole number ≥ 2; got {n_classes!r}")
     stored = {**scalars, **{key: value for key, value in tensors.items() if not key.startswith(EXTRA)}}
-    learnt = checked_attributes(type(calibrator).__name__, calibrator.FITTED, stored, n_classes)
+    learnt = checked_attributes(stored, type(calibrator).__name__, calibrator.FITTED, n_classes)
     calibrator.__dict__.update(learnt, n_classes_=n_classes)
-    calibrator._check_fitted()
+    calibrator.check()
     return calibrator
 
 

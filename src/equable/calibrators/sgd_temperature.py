@@ -44,7 +44,7 @@ class SGDTemperatureScaling(Calibrator):
         return {"temperature_": temperature}
 
     def _check_fitted(self) -> None:
-        require_temperatures("temperature_", self.temperature_)
+        require_temperatures(self.temperature_, "temperature_")
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         return np.full(len(rows), self.temperature_)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from equable.arrays import as_array, as_count
 from equable.calibrators.base import Calibrator, require_fitted
 from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.errors import FileFormatError, InputError
+from equable.files import StrPath
 from equable.outputs import Outputs, join_outputs
 
 
@@ -74,12 +74,12 @@ class Stream:
         """Empty the window, for instance when the source of the rows changes."""
         self.recent = None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: StrPath) -> None:
         """Write calibrator and window to one safetensors file, atomically."""
         save_with_extras(self.calibrator, path, stream_arrays(self))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Stream:
+    def load(cls, path: StrPath) -> Stream:
         """Read a file of `save`; later updates give the same bits as without the interruption."""
         calibrator, extras = load_with_extras(path)
         if "window_length" not in extras:
@@ -99,9 +99,7 @@ def stream_arrays(stream: Stream) -> dict[str, np.ndarray]:
     return arrays
 
 
-def restored_stream(
-    path: str | os.PathLike[str], calibrator: Calibrator, extras: dict[str, np.ndarray]
-) -> Stream:
+def restored_stream(path: StrPath, calibrator: Calibrator, extras: dict[str, np.ndarray]) -> Stream:
     """The stream of a file's arrays, checked; `path` is named in errors."""
     length = extras.get("window_length", np.zeros(0))
     rows = extras.get("window_logits")

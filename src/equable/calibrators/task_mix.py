@@ -23,7 +23,13 @@ import numpy as np
 from equable.arrays import FloatArray, IntArray, row_blocks
 from equable.calibrators import class_mix
 from equable.calibrators.base import CalibrationSet, Calibrator, group_codes
-from equable.calibrators.bias_correction import LOWEST, BiasCorrection, corrected_posteriors
+from equable.calibrators.bias_correction import (
+    LOWEST,
+    BiasCorrection,
+    check_correction,
+    corrected_posteriors,
+    fit_correction,
+)
 from equable.calibrators.validation import require_number
 from equable.errors import InputError, ShiftWarning
 from equable.outputs import Outputs
@@ -104,20 +110,20 @@ class TaskMix(Calibrator):
 
     def _check_settings(self) -> None:
         if not (isinstance(self.odds, float | np.floating) and self.odds == math.inf):
-            require_number("odds", self.odds, 0, open_low=True)
+            require_number(self.odds, "odds", 0, open_low=True)
         if self.base is not None and type(self.base) is not BiasCorrection:
             raise InputError(f"base must be an unfitted BiasCorrection or None; got {self.base!r:.60}")
-        self.bias_correction()._check_settings()
+        self.bias_correction().check()
 
     def _check_fitted(self) -> None:
-        BiasCorrection._check_fitted(self)  # type: ignore[arg-type]
+        check_correction(self.prior_, self.class_rows_, self.class_tasks_)
 
     def bias_correction(self) -> BiasCorrection:
         """The unfitted correction that `fit` uses: `base`, or the default."""
         return BiasCorrection() if self.base is None else self.base
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
-        return {**self.bias_correction()._fit(rows), "spread_": _class_spreads(rows)}
+        return {**fit_correction(rows, self.bias_correction().by), "spread_": _class_spreads(rows)}
 
     # Test time -------------------------------------------------------------------------------------
 
@@ -213,7 +219,7 @@ def adapt(
     step = -(-ratios.shape[2] // MOST_ROWS)
     rows = ratios[..., ::step]
     n_rows = rows.shape[2]
-    weights = _model_weights(log_evidence(rows, prior, most), odds)
+    weights = model_weights(log_evidence(rows, prior, most), odds)
     mixes = weights[:, :1] * prior
     factors = np.repeat(weights[:, :1, None], len(prior), axis=1)
     for k, strength in enumerate(STRENGTHS, start=1):
@@ -237,7 +243,7 @@ def adapt(
     return given, mixes, weights[:, 0]
 
 
-def _model_weights(evidence: FloatArray, odds: float) -> FloatArray:
+def model_weights(evidence: FloatArray, odds: float) -> FloatArray:
     """The weights v (G, 1 + S): v_0 ∝ odds, v_s ∝ evidence of the strength / S, with sum 1."""
     if odds == math.inf:
         return np.eye(1, 1 + len(STRENGTHS)).repeat(len(evidence), axis=0)

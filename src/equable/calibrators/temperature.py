@@ -59,8 +59,8 @@ class TemperatureScaling(Calibrator):
         self.prior_strength = prior_strength
 
     def _check_settings(self) -> None:
-        require_choice("loss", self.loss, LOSSES)
-        require_number("prior_strength", self.prior_strength, 0)
+        require_choice(self.loss, "loss", LOSSES)
+        require_number(self.prior_strength, "prior_strength", 0)
 
     def _fit(self, rows: CalibrationSet) -> dict[str, Any]:
         solution = SOLVERS[self.loss](rows.logits, rows.labels, rows.weights, float(self.prior_strength))
@@ -72,7 +72,7 @@ class TemperatureScaling(Calibrator):
         }
 
     def _check_fitted(self) -> None:
-        require_temperatures("temperature_", self.temperature_)
+        require_temperatures(self.temperature_, "temperature_")
 
     def _temperatures(self, rows: Outputs) -> FloatArray:
         return np.full(len(rows), self.temperature_)

@@ -15,8 +15,8 @@ from equable.errors import InputError
 
 
 def require_number(
-    name: str,
     value: Any,
+    name: str,
     low: float,
     high: float = np.inf,
     *,
@@ -37,27 +37,27 @@ def require_number(
         raise InputError(f"{name} must be {rule}; got {value!r}")
 
 
-def require_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
+def require_choice(value: Any, name: str, allowed: Sequence[Any]) -> None:
     """Raise unless `value` is one of `allowed`."""
     # type first: an array compared with a word is an array
     if not isinstance(value, str | bool) or value not in allowed:
         raise InputError(f"{name} must be one of {list(allowed)}; got {value!r}")
 
 
-def require_temperatures(name: str, values: FloatArray | float) -> None:
+def require_temperatures(values: FloatArray | float, name: str) -> None:
     """Raise unless all learnt temperatures lie in the package's range, up to rounding."""
     for value in (np.min(values), np.max(values)):
-        require_number(name, value, MIN_TEMPERATURE - 1e-9, MAX_TEMPERATURE + 1e-9)
+        require_number(value, name, MIN_TEMPERATURE - 1e-9, MAX_TEMPERATURE + 1e-9)
 
 
-def require_shares(name: str, values: FloatArray) -> None:
+def require_shares(values: FloatArray, name: str) -> None:
     """Raise unless learnt shares are ≥ 0 and sum to 1."""
     if not ((values >= 0).all() and abs(values.sum() - 1) < 1e-9):
         raise InputError(f"{name} must be ≥ 0 and sum to 1; got {values.tolist()}")
 
 
 def checked_attributes(
-    where: str, shapes: Mapping[str, tuple[str | int, ...]], values: Any, n_classes: int
+    values: Any, where: str, shapes: Mapping[str, tuple[str | int, ...]], n_classes: int
 ) -> dict[str, Any]:
     """What a fit returned or a file holds, as Python numbers and float64 arrays of the given shapes."""
     if not isinstance(values, Mapping):
@@ -69,18 +69,18 @@ def checked_attributes(
     for name, shape in shapes.items():
         label = f"{where}: {name}"
         value = values[name]
-        checked[name] = _array(label, value, tuple(shape), lengths) if shape else _number(label, value)
+        checked[name] = _array(value, label, tuple(shape), lengths) if shape else _number(value, label)
     return checked
 
 
-def _number(name: str, value: Any) -> float:
+def _number(value: Any, name: str) -> float:
     plain = value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
     if not isinstance(plain, float | int) or not (isinstance(plain, int) or math.isfinite(plain)):
         raise InputError(f"{name} must be one finite number; got {value!r:.60}")
     return plain
 
 
-def _array(name: str, value: Any, shape: tuple[str | int, ...], lengths: dict[str, int]) -> FloatArray:
+def _array(value: Any, name: str, shape: tuple[str | int, ...], lengths: dict[str, int]) -> FloatArray:
     """A float64 array; a letter of the shape is one length throughout, kept in `lengths`."""
     try:
         array = np.asarray(value)

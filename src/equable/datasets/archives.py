@@ -69,28 +69,20 @@ def _damage_as_data_error(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        reason = str(error) or type(error).__name__
-        raise DataError(
-            f"{path} must be a whole archive; it is truncated or damaged ({reason}). "
-            "Remove it and download it again"
-        ) from error
+        rule = f"{path} must be a whole archive; it is truncated or damaged ({error!r})"
+        raise DataError(f"{rule}. Remove it and download it again") from error
 
 
 def _check_member(path: Path, name: str, is_plain: bool) -> None:
     """Refuse links, devices, absolute paths, drive letters, backslashes and steps upwards."""
     pure = PurePosixPath(name)
-    if not name or pure.is_absolute() or ".." in pure.parts or any(sign in name for sign in "\\:\0"):
-        raise DataError(
-            f"{path}: member {name!r} must lie inside the archive's folder; the archive is not trusted"
-        )
-    if not is_plain:
-        raise DataError(f"{path}: member {name!r} must be a plain file; it is a link or a device")
+    outside = pure.is_absolute() or ".." in pure.parts or any(sign in name for sign in "\\:\0")
+    if not name or outside or not is_plain:
+        raise DataError(f"{path}: member {name!r} must be a plain file inside the archive's folder")
 
 
 def _check_size(path: Path, unpacked: int, members: int = 0) -> None:
     limit = max(FREE_BYTES, MAX_EXPANSION * path.stat().st_size)
     if unpacked > limit or members > MAX_MEMBERS:
-        raise DataError(
-            f"{path} must not unpack to more than {limit} bytes or {MAX_MEMBERS} members; "
-            f"it has {unpacked} bytes or more in {members} members"
-        )
+        rule = f"{path} must not unpack to more than {limit} bytes or {MAX_MEMBERS} members"
+        raise DataError(f"{rule}; it has {unpacked} bytes or more in {members} members")

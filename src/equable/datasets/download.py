@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from equable.errors import DataError, require_package
+from equable.files import StrPath
 
 RETRIES = 3
 TIMEOUT = 30.0  # seconds without a byte
@@ -31,7 +32,7 @@ class RemoteFile:
     md5: str
 
 
-def cache_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
+def cache_folder(data_dir: StrPath | None = None) -> Path:
     """`data_dir`, else ``$EQUABLE_CACHE``, else the platform's cache folder for equable."""
     chosen = data_dir or os.environ.get("EQUABLE_CACHE")
     if not chosen:
@@ -43,7 +44,7 @@ def cache_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
         raise DataError(f"{name} must be a path; got {str(chosen)!r}: {error}") from error
 
 
-def fetch_file(record: RemoteFile, folder: Path, *, download: bool = True, retries: int = RETRIES) -> Path:
+def fetch_file(record: RemoteFile, folder: Path, *, download: bool = True) -> Path:
     """The verified path of `record` in `folder`; it is downloaded if it is missing."""
     target = folder / record.name
     if target.exists():
@@ -60,7 +61,7 @@ def fetch_file(record: RemoteFile, folder: Path, *, download: bool = True, retri
         base_url="",
         registry={record.name: f"md5:{record.md5}"},
         urls={record.name: record.url},
-        retry_if_failed=retries,
+        retry_if_failed=RETRIES,
     )
     try:
         files.fetch(record.name, downloader=partial(_download, record, by_hand))
@@ -69,7 +70,7 @@ def fetch_file(record: RemoteFile, folder: Path, *, download: bool = True, retri
     except (ValueError, requests.RequestException) as error:  # another checksum, or the network
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise DataError(
-            f"{record.name} could not be downloaded (tried {retries + 1} times: {reason}); "
+            f"{record.name} could not be downloaded (tried {RETRIES + 1} times: {reason}); "
             f"check the network, or {by_hand}"
         ) from error
     except OSError as error:

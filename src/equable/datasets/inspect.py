@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from equable.datasets.base import Dataset, VectorDataset
-from equable.datasets.load import PathLike, is_cached, load_dataset, resolve
+from equable.datasets.load import is_cached, load_dataset, resolve
 from equable.datasets.registry import DATASETS, Source
 from equable.datasets.tinyimagenet import is_tinyimagenet
 from equable.errors import EquableError, MissingExtraError
+from equable.files import StrPath
 from equable.scenarios.tasks import incomplete_classes
 
 FEW_ROWS = 10
@@ -54,7 +55,7 @@ class DatasetReport:
         return "\n".join([*lines, "usable" if self.ok else "not usable"])
 
 
-def paper_table(*, data_dir: PathLike | None = None) -> list[dict[str, Any]]:
+def paper_table(*, data_dir: StrPath | None = None) -> list[dict[str, Any]]:
     """List the paper's dataset statistics: its five datasets in its order, then the others.
 
     Examples
@@ -74,7 +75,7 @@ def paper_table(*, data_dir: PathLike | None = None) -> list[dict[str, Any]]:
 
 
 def check(
-    name_or_path: PathLike | Source, *, data_dir: PathLike | None = None, image_size: int | None = None
+    name_or_path: StrPath | Source, *, data_dir: StrPath | None = None, image_size: int | None = None
 ) -> DatasetReport:
     """Read a dataset without downloading it, count its rows and collect its problems.
 

@@ -15,15 +15,13 @@ from equable.datasets.npz import load_npz
 from equable.datasets.registry import DATASETS, Source
 from equable.datasets.tinyimagenet import is_tinyimagenet, load_tinyimagenet
 from equable.errors import DataError, InputError, MissingExtraError
-from equable.files import sha256_of
-
-PathLike = str | os.PathLike[str]
+from equable.files import StrPath, sha256_of
 
 
 def load_dataset(
-    name_or_path: PathLike | Source,
+    name_or_path: StrPath | Source,
     *,
-    data_dir: PathLike | None = None,
+    data_dir: StrPath | None = None,
     download: bool = True,
     image_size: int | None = None,
 ) -> Dataset:
@@ -64,7 +62,7 @@ def load_dataset(
     return replace(dataset, images=resize(dataset.images, image_size))
 
 
-def _read(found: Source | Path, data_dir: PathLike | None, download: bool, image_size: int | None) -> Dataset:
+def _read(found: Source | Path, data_dir: StrPath | None, download: bool, image_size: int | None) -> Dataset:
     if isinstance(found, Source):
         return found.load(*fetch(found, data_dir=data_dir, download=download))
     if is_tinyimagenet(found):
@@ -83,7 +81,7 @@ def digest_of(path: Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def fetch(name: str | Source, *, data_dir: PathLike | None = None, download: bool = True) -> tuple[Path, ...]:
+def fetch(name: str | Source, *, data_dir: StrPath | None = None, download: bool = True) -> tuple[Path, ...]:
     """Paths of a dataset's official files, downloaded if missing, their checksums verified.
 
     Examples
@@ -100,7 +98,7 @@ def fetch(name: str | Source, *, data_dir: PathLike | None = None, download: boo
     return tuple(fetch_file(record, folder, download=download) for record in source.files)
 
 
-def is_cached(source: Source, data_dir: PathLike | None = None) -> bool:
+def is_cached(source: Source, data_dir: StrPath | None = None) -> bool:
     """Whether all files of `source` exist; loading verifies their checksums."""
     try:
         return all((cache_folder(data_dir) / record.name).is_file() for record in source.files)
@@ -108,7 +106,7 @@ def is_cached(source: Source, data_dir: PathLike | None = None) -> bool:
         return False
 
 
-def resolve(name_or_path: PathLike | Source) -> Source | Path:
+def resolve(name_or_path: StrPath | Source) -> Source | Path:
     """The row of a known dataset, or the existing path of the user's own data."""
     if isinstance(name_or_path, Source):
         return name_or_path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,6 +10,7 @@ from equable.calibrators.base import Calibrator
 from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.decisions.cross_fit import CrossFit, cross_fit
 from equable.errors import FileFormatError, InputError, NotFittedError
+from equable.files import StrPath
 
 
 class Decision:
@@ -36,14 +36,14 @@ class Decision:
         made._check_settings()
         return made._use(shared)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: StrPath) -> None:
         """Write calibrator, cross-fit and settings to one safetensors file, atomically."""
         shared = self._fitted()
         settings = np.array(self._numbers(), dtype=np.float64)
         save_with_extras(shared.calibrator, path, {**shared.arrays(), self.STORED: settings})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: StrPath) -> Self:
         """Read what `save` wrote; the decisions are the same."""
         calibrator, extras = load_with_extras(path)
         found = extras.get(cls.STORED)

@@ -6,7 +6,6 @@ fitted on all rows. `PredictionSets` and `Referral` take their thresholds from t
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import dataclass
 from typing import Any, Self
@@ -19,6 +18,7 @@ from equable.calibrators.bias_correction import class_tasks
 from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.calibrators.task_mix import TaskMix, task_shares
 from equable.errors import EquableWarning, FileFormatError, InputError
+from equable.files import StrPath
 from equable.outputs import Outputs
 
 FOLDS = 5
@@ -80,19 +80,17 @@ class CrossFit:
         found: dict[str, np.ndarray] = {POSTERIORS: self.posteriors, LABELS: self.labels}
         return found if self.class_tasks is None else {**found, TASKS: self.class_tasks}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: StrPath) -> None:
         """Write one safetensors file, atomically; `equable.load` reads its calibrator alone."""
         save_with_extras(self.calibrator, path, self.arrays())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: StrPath) -> Self:
         """Read what `save` of this class, of `PredictionSets` or of `Referral` wrote."""
         return cls.from_extras(path, *load_with_extras(path))
 
     @classmethod
-    def from_extras(
-        cls, path: str | os.PathLike[str], calibrator: Calibrator, extras: dict[str, np.ndarray]
-    ) -> Self:
+    def from_extras(cls, path: StrPath, calibrator: Calibrator, extras: dict[str, np.ndarray]) -> Self:
         """Check the arrays of a file; `path` is named in errors."""
         if POSTERIORS not in extras or LABELS not in extras:
             raise FileFormatError(

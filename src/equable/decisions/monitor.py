@@ -15,6 +15,7 @@ from equable.calibrators.serialization import load_with_extras, save_with_extras
 from equable.calibrators.stream import Stream, restored_stream, stream_arrays
 from equable.calibrators.task_mix import TaskMix
 from equable.errors import FileFormatError, InputError
+from equable.files import StrPath
 from equable.metrics.bins import bin_sums
 
 # Stakes of the bets; the e-value is the mean of the 12 products.
@@ -110,7 +111,7 @@ class Monitor(Stream):
         calibrator: Calibrator,
         window: int = 256,
         keep: int = 100_000,
-        log: str | os.PathLike[str] | None = None,
+        log: StrPath | None = None,
     ) -> None:
         super().__init__(calibrator, window)
         self.keep = as_count(keep, "keep")
@@ -171,7 +172,7 @@ class Monitor(Stream):
             self._rows, self._labelled, *self._window_facts(), promised, accuracy, ece, value, value >= ALARM
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: StrPath) -> None:
         """Write calibrator, window and memory to one safetensors file, atomically."""
         counts = np.array([self.keep, self._rows, self._labelled, *self._log_products], dtype=np.int64)
         arrays = {
@@ -184,7 +185,7 @@ class Monitor(Stream):
         save_with_extras(self.calibrator, path, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], log: str | os.PathLike[str] | None = None) -> Self:
+    def load(cls, path: StrPath, log: StrPath | None = None) -> Self:
         """Read a file of `save`; later updates give the same bits as without the interruption."""
         calibrator, extras = load_with_extras(path)
         if "monitor_counts" not in extras:

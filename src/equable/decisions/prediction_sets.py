@@ -94,8 +94,8 @@ class PredictionSets(Decision):
         return found
 
     def _check_settings(self) -> None:
-        require_number("confidence_level", self.confidence_level, 0, 1, open_low=True, open_high=True)
-        require_choice("guarantee", self.guarantee, GUARANTEES)
+        require_number(self.confidence_level, "confidence_level", 0, 1, open_low=True, open_high=True)
+        require_choice(self.guarantee, "guarantee", GUARANTEES)
 
     def _numbers(self) -> tuple[float, float]:
         return self.confidence_level, GUARANTEES.index(self.guarantee)

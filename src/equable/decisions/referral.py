@@ -95,7 +95,7 @@ class Referral(Decision):
 
     def _check_settings(self) -> None:
         for name in ("max_error", "confidence_level"):
-            require_number(name, getattr(self, name), 0, 1, open_low=True, open_high=True)
+            require_number(getattr(self, name), name, 0, 1, open_low=True, open_high=True)
 
     def _numbers(self) -> tuple[float, float]:
         return self.max_error, self.confidence_level

@@ -19,7 +19,7 @@ from equable.calibrators.validation import require_choice, require_number
 from equable.decisions import CrossFit, PredictionSets, Referral
 from equable.decisions.prediction_sets import GUARANTEES
 from equable.errors import EquableWarning, InputError
-from equable.files import PathLike, write_npz
+from equable.files import StrPath, write_npz
 from equable.outputs import Outputs
 
 SCHEMA = 1
@@ -92,7 +92,7 @@ class Applied:
     temperature: FloatArray | None
     grouping: Grouping
 
-    def save(self, path: PathLike, more: Mapping[str, np.ndarray] | None = None) -> None:
+    def save(self, path: StrPath, more: Mapping[str, np.ndarray] | None = None) -> None:
         """Write ``probabilities.npz`` with `more` arrays, atomically."""
         arrays = {
             "schema": np.array(SCHEMA),
@@ -105,7 +105,7 @@ class Applied:
 
 
 def decide(
-    path: PathLike,
+    path: StrPath,
     outputs: Outputs,
     grouping: Grouping,
     level: float | None,
@@ -116,9 +116,9 @@ def decide(
 
     Returns the arrays that were asked for, and the mean size of the sets and the share of rows accepted.
     """
-    require_choice("--guarantee", guarantee, GUARANTEES)
+    require_choice(guarantee, "--guarantee", GUARANTEES)
     if level is not None:
-        require_number("--sets", level, 0, 1, open_low=True, open_high=True)
+        require_number(level, "--sets", 0, 1, open_low=True, open_high=True)
     arrays: dict[str, np.ndarray] = {}
     shares: dict[str, float] = {}
     if level is None and max_error is None:

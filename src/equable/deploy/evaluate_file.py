@@ -11,7 +11,7 @@ import numpy as np
 
 import equable
 from equable.arrays import FloatArray, IntArray
-from equable.benchmark.batching import AS_GIVEN, STANDARD, batches_of
+from equable.benchmark.batching import AS_GIVEN, STANDARD_ARRIVALS, batches_of
 from equable.benchmark.decide import Guarantee, measure_decisions
 from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.score_record import Score, rows_by_task, score_rows
@@ -162,7 +162,7 @@ class _Scoring:
         arrivals: dict[tuple[str, int], np.ndarray] = {AS_GIVEN: self.grouping.groups}
         if self.ids:
             groups = batches_of(np.searchsorted(self.ids, self.tasks), seed=0)
-            arrivals |= {way: groups[way] for way in STANDARD}
+            arrivals |= {way: groups[way] for way in STANDARD_ARRIVALS}
         kinds: tuple[Guarantee, ...] = ("batch",) if shared.class_tasks is None else ("task", "batch")
         for (arrival, batch), batches in arrivals.items():
             found = measure_decisions(shared, self.outputs, self.views, batches, kinds)

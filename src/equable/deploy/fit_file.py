@@ -13,7 +13,7 @@ from equable.benchmark.settings_layers import parse_setting
 from equable.calibrators import CALIBRATORS, Calibrator
 from equable.decisions import CrossFit, cross_fit
 from equable.errors import ConfigError, FileFormatError, InputError
-from equable.files import PathLike
+from equable.files import StrPath
 from equable.outputs import Outputs
 
 #: RC is temperature scaling fitted on a file that is the calibration buffer.
@@ -29,7 +29,7 @@ def file_in_errors(file: object) -> Iterator[None]:
         raise InputError(f"{file}: {error}") from error
 
 
-def load_outputs(path: PathLike, *needed: str) -> Outputs:
+def load_outputs(path: StrPath, *needed: str) -> Outputs:
     """Read outputs; refuse a file without these arrays or with probabilities in place of logits."""
     outputs = Outputs.load(path)
     held = [f.name for f in fields(outputs) if getattr(outputs, f.name) is not None]
@@ -73,7 +73,7 @@ class Fit:
 
 
 def fit_file(
-    calibrator: Calibrator, path: PathLike, current: PathLike | None = None, decisions: bool = False
+    calibrator: Calibrator, path: StrPath, current: StrPath | None = None, decisions: bool = False
 ) -> Fit:
     """Fit on a file of outputs; `current` is the current task's whole validation set, of the same model.
 
@@ -98,7 +98,7 @@ def fit_file(
     return Fit(calibrator, len(rows), rows.n_classes, None if recent is None else len(recent))
 
 
-def _current_rows(calibrator: Calibrator, rows: Outputs, path: PathLike, current: PathLike) -> Outputs:
+def _current_rows(calibrator: Calibrator, rows: Outputs, path: StrPath, current: StrPath) -> Outputs:
     """The current file's rows of the newest task; all of them where it names no tasks."""
     if not calibrator.needs_features:
         raise InputError(

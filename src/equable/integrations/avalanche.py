@@ -146,7 +146,7 @@ def stratified_split(percent: float, *, seed: int = 0) -> Callable[[Any], tuple[
     For ``benchmark_with_validation_stream(benchmark, split_strategy=stratified_split(20))``; its own default
     takes the last rows as they come.
     """
-    require_number("percent", percent, 0, 100, open_low=True)
+    require_number(percent, "percent", 0, 100, open_low=True)
 
     def split(dataset: Any) -> tuple[Any, Any]:
         held_out = stratified_share(_targets(dataset), percent, seed=seed)

@@ -86,7 +86,7 @@ class IncrementalCalibration:
     ) -> None:
         if not isinstance(calibrator, Calibrator):
             raise InputError(f"calibrator must be an equable calibrator; got {type(calibrator).__name__}")
-        require_number("percent", percent, 0, 100, open_low=True)
+        require_number(percent, "percent", 0, 100, open_low=True)
         self.calibrator = calibrator
         self.percent = percent
         self.seed = seed
@@ -192,7 +192,7 @@ def stratified_share(labels: Any, percent: float, *, seed: int | list[int]) -> I
     >>> [[0, 0, 0, 0, 5, 5, 7][row] for row in rows]
     [0, 0, 5, 7]
     """
-    require_number("percent", percent, 0, 100, open_low=True)
+    require_number(percent, "percent", 0, 100, open_low=True)
     rng = np.random.default_rng(seed)
     known = np.asarray(labels)
     if not len(known):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from typing import Any
 
@@ -16,7 +15,7 @@ from equable.calibrators.base import require_fitted
 from equable.calibrators.class_mix import MAX_ITER, TOLERANCE
 from equable.calibrators.serialization import plain_settings
 from equable.errors import MissingExtraError, UnsupportedError
-from equable.files import write_bytes
+from equable.files import StrPath, write_bytes
 
 try:
     import onnx
@@ -28,7 +27,7 @@ except ImportError as error:
         f"equable.integrations.onnx needs torch, onnx and onnxscript ({error}): pip install 'equable[onnx]'"
     ) from error
 
-from equable.integrations.torch.layers import Layer
+from equable.integrations.torch.layers import CalibratorLayer
 from equable.integrations.torch.model import LAYERS
 
 __all__ = ["export_onnx"]
@@ -40,7 +39,7 @@ OUTPUTS = ["probabilities", "temperature"]
 EXAMPLE_ROWS = 8
 
 
-def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
+def export_onnx(calibrator: Calibrator, path: StrPath) -> None:
     """Write a fitted calibrator as a float64 ONNX graph (opset 18), atomically; this takes some seconds.
 
     Inputs: ``logits`` (n, K), and ``features`` (n, D) for DATS, both float64. Outputs: ``probabilities``
@@ -82,7 +81,7 @@ def export_onnx(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
 class _FiniteLayer(nn.Module):
     """A layer after logits with NaN in place of infinities, z + 0 · z; without the outputs that are None."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: CalibratorLayer) -> None:
         super().__init__()
         self.layer = layer
 

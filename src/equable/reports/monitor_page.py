@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from equable.arrays import FloatArray
 from equable.decisions.monitor import ALARM, MOST_ROWS, MonitorStatus
 from equable.errors import FileFormatError
+from equable.files import StrPath
 from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, LOOKS, MUTED, VERMILION, new_figure
 from equable.reports.page import render_page
@@ -46,7 +46,7 @@ class MonitorLog:
         return next((line for line in self.lines if line.alarm), None)
 
 
-def read_log(path: str | os.PathLike[str]) -> MonitorLog:
+def read_log(path: StrPath) -> MonitorLog:
     """Read a log; lines cut off or out of range are counted and left out. A whole line is needed.
 
     A line with no more rows than the one before it comes from a monitor that was loaded from an older file:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from equable.benchmark.run_folder import FREE_KEYS
 from equable.benchmark.settings import flatten
 from equable.benchmark.settings_layers import default_layer, read_preset
 
@@ -23,10 +24,7 @@ FREE = (
     *("training.early_stopping", "training.settle_batch_norm", "training.augmentation", "training.precision"),
 )
 #: Settings of place and repetition, which are not compared.
-NO_EXPERIMENT = (
-    *("name", "paper", "seeds", "data.source", "data.data_dir", "training.device", "training.threads"),
-    "score.n_bootstrap",
-)
+NO_EXPERIMENT = ("name", "paper", "data.source", "score.n_bootstrap", *FREE_KEYS)
 #: Values that the paper prints wrongly: (backbone, preset, method, metric) → what is wrong with it.
 MISPRINTS = {
     ("resnet32", "cifar100", "uncalibrated", "average_ece"): (

@@ -6,7 +6,6 @@ from validation rows and keeps all of them. So they never share rows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -15,7 +14,7 @@ import numpy as np
 
 from equable.arrays import BoolArray, IntArray
 from equable.errors import FileFormatError, InputError
-from equable.files import read_npz, write_npz
+from equable.files import StrPath, read_npz, write_npz
 from equable.outputs import Outputs
 
 #: Array of ``validation.npz``: true for the rows of the calibration buffer.
@@ -148,12 +147,12 @@ class ValidationSet:
         """The rows of the calibration buffer."""
         return self.outputs[self.in_calibration_buffer]
 
-    def save(self, path: str | os.PathLike[str], *, compress: bool = False) -> None:
+    def save(self, path: StrPath, *, compress: bool = False) -> None:
         """Write the arrays of the outputs and the mask into one npz file, atomically."""
         write_npz(path, {**self.outputs.arrays(), MASK: self.in_calibration_buffer}, compress=compress)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: StrPath) -> Self:
         """Read what `save` wrote; a file without the mask is a `FileFormatError`."""
         arrays = read_npz(path)
         mask = arrays.pop(MASK, None)

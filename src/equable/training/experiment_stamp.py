@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from equable.errors import ConfigError
-from equable.training.settings import MAY_CHANGE
+from equable.training.settings import MACHINE_SETTINGS
 from equable.training.task_files import Run
 
 
@@ -20,7 +20,7 @@ def make_stamp(run: Run, rows: np.ndarray) -> str:
     Settings at their defaults do not enter: a run made before a setting existed stays the same experiment.
     """
     given = run.settings.model_dump(exclude_defaults=True)
-    facts = {name: value for name, value in given.items() if name not in MAY_CHANGE}
+    facts = {name: value for name, value in given.items() if name not in MACHINE_SETTINGS}
     shapes = [(name, tuple(value.shape)) for name, value in run.network.state_dict().items()]
     described = (run.scenario.hash, sorted(facts.items()), run.seed, shapes, rows.shape)
     inputs = hashlib.sha256(repr(described).encode())
@@ -50,7 +50,7 @@ def _differences(run: Run, facts: Mapping[str, Any]) -> str:
     changed = [
         f"{name}: {known[name]!r} → {value!r}"
         for name, value in now.items()
-        if name not in MAY_CHANGE and known.get(name, value) != value
+        if name not in MACHINE_SETTINGS and known.get(name, value) != value
     ]
     same_rows = facts.get("scenario_hash", run.scenario.hash) == run.scenario.hash
     parts = [] if same_rows else ["class order or splits"]

@@ -12,7 +12,6 @@ ones.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ import numpy as np
 import torch
 
 from equable.errors import ConfigError, FileFormatError
-from equable.files import read_npz, read_sealed, sha256_of, write_sealed
+from equable.files import StrPath, read_npz, read_sealed, sha256_of, write_sealed
 from equable.scenarios.memories import CalibrationBuffer, ReplayMemory
 from equable.scenarios.tasks import Scenario
 from equable.training.checkpoint import load_tensors, load_weights
@@ -49,7 +48,7 @@ def train_scenario(
     settings: TrainingSettings,
     *,
     seed: int,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     progress: bool | None = None,
 ) -> list[dict[str, Any]]:
     """Train every task in turn and store its outputs; finished tasks are not trained again.

@@ -46,9 +46,8 @@ else:
     LearnerName = Literal[tuple(LEARNERS)]
 
 Count = Annotated[int, Field(ge=1)]
-
-#: Settings that change the last bits of the numbers only: a run may continue with others.
-MAY_CHANGE = ("device", "threads")
+#: Settings that change the last bits only: a run may continue on another machine with others.
+MACHINE_SETTINGS = ("device", "threads")
 
 
 class TrainingSettings(BaseModel):

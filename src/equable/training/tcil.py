@@ -96,13 +96,13 @@ def perturb_memory(
 
 
 def bisect(
-    temperature: Callable[[float], float], goal: float, tolerance: float = TOLERANCE
+    temperature: Callable[[float], float], goal: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """The last interval of ε and the temperatures at its ends; a temperature below the goal raises ε."""
     low = 0.0
     high = 1.0
     at: dict[float, float] = {}
-    while high - low > tolerance:
+    while high - low > TOLERANCE:
         middle = (low + high) / 2
         at[middle] = temperature(middle)
         if at[middle] < goal:

@@ -150,9 +150,9 @@ class TaskTrainer:
         n_images = 0
         # Dropout draws from the global generator, which is seeded from the task's own each epoch.
         torch.manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
-        batches = self._batches()
+        batches = self.epoch_batches()
         for rows in batches:
-            total += self._step(rows) * len(rows)
+            total += self.training_step(rows) * len(rows)
             n_images += len(rows)
             bar.update()
         self._require_finite(float(total))
@@ -179,7 +179,7 @@ class TaskTrainer:
             f"weight_decay; got {given}"
         )
 
-    def _batches(self) -> list[Tensor]:
+    def epoch_batches(self) -> list[Tensor]:
         """All batches of an epoch; one of a single row is left out, as batch norm cannot learn from it."""
         order = torch.randperm(len(self.task.train), generator=self.generator)
         shuffled = torch.from_numpy(self.task.train)[order]
@@ -187,7 +187,8 @@ class TaskTrainer:
         batches = [self.learner.batch(rows, self.generator) for rows in parts]
         return [rows for rows in batches if len(rows) > 1]
 
-    def _step(self, rows: Tensor) -> Tensor:
+    def training_step(self, rows: Tensor) -> Tensor:
+        """One step of the optimiser on a batch; returns its loss."""
         x = self.images.augmented_batch(rows, self.settings.augmentation, self.generator)
         mixed = self.settings.precision == "bfloat16"
         with torch.autocast(x.device.type, torch.bfloat16, enabled=mixed):

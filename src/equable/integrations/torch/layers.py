@@ -21,7 +21,7 @@ from equable.calibrators.parametrized import LOGIT_LIMIT, forward, layers_of
 from equable.calibrators.prototypes import nearest_of, pairwise_distances, retained_classes
 
 
-class Layer(nn.Module):
+class CalibratorLayer(nn.Module):
     """The fitted attributes of a calibrator as buffers of the same names, always float64.
 
     Constants that float32 cannot hold exactly are buffers too: torch.onnx writes Python floats as float32.
@@ -34,7 +34,7 @@ class Layer(nn.Module):
             # not in the state dict: calibrators have their own files
             self.register_buffer(name, torch.tensor(np.asarray(value)), persistent=False)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CalibratorLayer:
         """Move to a device, but keep float64."""
         for name, array in self._buffers.items():
             if array is not None:
@@ -68,7 +68,7 @@ def nan_if_not_finite(values: Tensor, dim: int | None = None) -> Tensor:
     return (0 * values).sum() if dim is None else (0 * values).sum(dim=dim)
 
 
-class OneTemperature(Layer):
+class TemperatureLayer(CalibratorLayer):
     """TS, RC, T-CIL, and T = 1."""
 
     def temperatures(self, logits: Tensor, features: Tensor | None) -> Tensor:
@@ -76,7 +76,7 @@ class OneTemperature(Layer):
         return self.temperature_.expand(logits.shape[0]).clone()
 
 
-class Ensemble(Layer):
+class EnsembleLayer(CalibratorLayer):
     """ETS: three softmaxes, no single temperature."""
 
     def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -87,7 +87,7 @@ class Ensemble(Layer):
         return mixed / mixed.sum(dim=1, keepdim=True), None
 
 
-class Parametrized(Layer):
+class ParametrizedLayer(CalibratorLayer):
     """PTS: a small network on the largest logits."""
 
     def __init__(self, calibrator: ParametrizedTemperatureScaling) -> None:
@@ -102,7 +102,7 @@ class Parametrized(Layer):
         return found
 
 
-class DistanceAware(Layer):
+class DATSLayer(CalibratorLayer):
     """DATS: nearest prototypes, retained classes, the mean of their temperatures."""
 
     def __init__(self, calibrator: DATS) -> None:

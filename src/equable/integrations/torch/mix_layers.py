@@ -15,7 +15,7 @@ from equable.calibrators.arc import TASK_PULL
 from equable.calibrators.arc_loss_curves import best_levels, level_grid
 from equable.calibrators.bias_correction import LOWEST
 from equable.calibrators.newton import LOG_BOUNDS
-from equable.integrations.torch.layers import Layer, nan_if_not_finite
+from equable.integrations.torch.layers import CalibratorLayer, nan_if_not_finite
 
 # Loops -------------------------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ def fixed_point(step: Callable[[Tensor], Tensor], start: Tensor, max_iter: int, 
 # ARC ---------------------------------------------------------------------------------------------
 
 
-class Adaptive(Layer):
+class ARCLayer(CalibratorLayer):
     """ARC: EM for the batch's mix, then the minimum of its loss curve."""
 
     def __init__(self, calibrator: ARC) -> None:
@@ -100,7 +100,7 @@ class Adaptive(Layer):
 # BiasCorrection and TaskMix ----------------------------------------------------------------------
 
 
-class BiasCorrected(Layer):
+class BiasCorrectionLayer(CalibratorLayer):
     """BiasCorrection: softmax of scaled and shifted logits."""
 
     def __init__(self, calibrator: BiasCorrection | TaskMix, **constants: Any) -> None:
@@ -114,7 +114,7 @@ class BiasCorrected(Layer):
         return torch.softmax(self.scales_ * z + self.offsets_, dim=1), None
 
 
-class MixedTasks(BiasCorrected):
+class TaskMixLayer(BiasCorrectionLayer):
     """TaskMix: bias correction with the task mix of the batch as the prior."""
 
     def __init__(self, calibrator: TaskMix) -> None:

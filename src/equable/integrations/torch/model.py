@@ -12,21 +12,21 @@ from equable.arrays import SUSPICIOUS_ROWS, refuse_probabilities
 from equable.calibrators import CALIBRATORS, Calibrator, Stream
 from equable.calibrators.base import require_fitted
 from equable.errors import InputError, UnsupportedError
+from equable.integrations.torch import layers, mix_layers
 from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
-from equable.integrations.torch.layers import DistanceAware, Ensemble, Layer, OneTemperature, Parametrized
-from equable.integrations.torch.mix_layers import Adaptive, BiasCorrected, MixedTasks
+from equable.integrations.torch.layers import CalibratorLayer
 from equable.outputs import Outputs
 
 #: class of a calibrator → its layer
-LAYERS: dict[type[Calibrator], Callable[[Any], Layer]] = {
-    CALIBRATORS["uncalibrated"]: lambda calibrator: OneTemperature(calibrator, temperature_=1.0),
-    CALIBRATORS["ts"]: OneTemperature,
-    CALIBRATORS["ets"]: Ensemble,
-    CALIBRATORS["pts"]: Parametrized,
-    CALIBRATORS["dats"]: DistanceAware,
-    CALIBRATORS["arc"]: Adaptive,
-    CALIBRATORS["bias"]: BiasCorrected,
-    CALIBRATORS["taskmix"]: MixedTasks,
+LAYERS: dict[type[Calibrator], Callable[[Any], CalibratorLayer]] = {
+    CALIBRATORS["uncalibrated"]: lambda calibrator: layers.TemperatureLayer(calibrator, temperature_=1.0),
+    CALIBRATORS["ts"]: layers.TemperatureLayer,
+    CALIBRATORS["ets"]: layers.EnsembleLayer,
+    CALIBRATORS["pts"]: layers.ParametrizedLayer,
+    CALIBRATORS["dats"]: layers.DATSLayer,
+    CALIBRATORS["arc"]: mix_layers.ARCLayer,
+    CALIBRATORS["bias"]: mix_layers.BiasCorrectionLayer,
+    CALIBRATORS["taskmix"]: mix_layers.TaskMixLayer,
 }
 
 
@@ -86,7 +86,7 @@ class CalibratedModel(nn.Module):
         self.n_classes = int(inner.n_classes_)
         self.needs_features = inner.needs_features
         make = LAYERS.get(type(calibrator)) if isinstance(calibrator, Calibrator) else None
-        self.layer: Layer | None = None if make is None else make(calibrator)
+        self.layer: CalibratorLayer | None = None if make is None else make(calibrator)
         self.training = model.training
         self._guessed = features is None
         heads = list(linear_heads(model, self.n_classes).values())

@@ -1,5 +1,5 @@
 "use strict";
-// Sort rows within their own group, so that bounds and variants never mix with ranked methods.
+// Sort rows within their own group, so that oracles and variants never mix with ranked methods.
 const NEXT = { none: "ascending", ascending: "descending", descending: "none" };
 
 // The last line of headings; above it may stand one for groups of columns.

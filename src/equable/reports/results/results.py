@@ -103,7 +103,7 @@ class Results:
 
     @property
     def ranked(self) -> tuple[str, ...]:
-        """The methods that are compared: no variants, no bounds, none that lacks a seed."""
+        """The methods that are compared: no variants, no oracles, none that lacks a seed."""
         compared = [m for m in self.methods if not (self.method(m).variant or self.method(m).oracle)]
         return tuple(m for m in compared if m == "uncalibrated" or self.is_whole(m))
 

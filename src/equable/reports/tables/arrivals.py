@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from equable.benchmark.batching import STREAM_WINDOW, WHOLE
+from equable.benchmark.batching import STANDARD_ARRIVALS, STREAM_WINDOW
 from equable.reports.results import Arrival, Results
 from equable.reports.sentences import arrival_name
 from equable.reports.tables.main import METRIC_COLUMNS, method_table, seeds_note
@@ -18,19 +18,15 @@ MEASURES: dict[str, Column] = {
     "pooled_ece": percent("pooled_ece", "Pooled ECE", ranked=True),
 }
 MEANS = ("accuracy", "nll", "average_ece")
-#: The arrivals of the standard table with their measures; pooled ones where tasks share a batch.
-STANDARD: dict[Arrival, tuple[str, ...]] = {
-    ("pure", WHOLE): MEANS,
-    ("pure", 32): MEANS,
-    ("mixed", 32): tuple(MEASURES),
-    ("pure", 1): MEANS,
-}
 
 
 def arrivals_table(results: Results) -> Table | None:
     """Four arrivals side by side: batch = task, task batches of 32, shuffled batches of 32, single rows."""
     places = [
-        (way, key) for way, keys in STANDARD.items() if way in results.arrivals_measured for key in keys
+        (way, key)
+        for way in STANDARD_ARRIVALS
+        if way in results.arrivals_measured
+        for key in (MEASURES if way[0] == "mixed" else MEANS)  # pooled ones where tasks share a batch
     ]
     if not places:
         return None

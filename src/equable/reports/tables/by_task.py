@@ -38,11 +38,11 @@ NARROW_NOTE = (
 
 
 def task_table(results: Results, *, narrow: bool = False) -> Table:
-    """Every ranked method and bound on each task and on all rows after the last task."""
+    """Every ranked method and oracle on each task and on all rows after the last task."""
     shown = [c for c in TASK_METRICS if not narrow or c.key != "accepted"]
     unit = "" if narrow else " rows"
-    bounds = [m for m in results.methods if results.method(m).oracle]
-    methods = (*results.ranked, *bounds)
+    oracles = [m for m in results.methods if results.method(m).oracle]
+    methods = (*results.ranked, *oracles)
     cells = {
         (m, v): {c.key: _task_cell(results, m, v, c, narrow) for c in shown}
         for m in methods
@@ -57,7 +57,7 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
         title = f"{results.task_name(view)} ({(*results.counts, sum(results.counts))[view]:,}{unit})"
         ranked = tuple(row(m, view) for m in results.ranked)
         (marked,) = mark_best(columns, [Section(title if results.has_tasks else "", ranked, ranked=True)])
-        rest = [row(m, view) for m in bounds]
+        rest = [row(m, view) for m in oracles]
         floor = results.floor(view) if view < results.n_tasks and not results.file else None
         if floor:
             rest.append(floor_row([cell(c, floor) if c.key == "ece" else Cell() for c in columns]))

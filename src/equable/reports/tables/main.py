@@ -44,7 +44,7 @@ WORST = percent("worst_ece", "Worst ECE", ranked=True, about="ECE of the task wi
 
 #: Behind the label of a method that has a temperature at a bound.
 AT_BOUND = " ‡"
-BOUNDS_NOTE = "Bounds use task labels or test labels, which no method has; they are not ranked."
+ORACLES_NOTE = "Oracles use task labels or test labels, which no method has; they are not ranked."
 VARIANTS_NOTE = "Variants are other settings of the methods above; they are not ranked."
 
 
@@ -61,7 +61,7 @@ def method_table(
 ) -> Table:
     """A row of `cells` for each method (default: all), the best of each column marked.
 
-    Methods, variants and bounds have headings of their own; the noise floor is the last bound.
+    Methods, variants and oracles have headings of their own; the noise floor is the last row.
     """
     sections = _method_sections(results, cells, methods or results.methods, floor)
     marked = mark_best(columns, [section for section in sections if section.rows])
@@ -82,10 +82,10 @@ def _method_sections(
         rows = tuple(method_row(results, m, cells(m)) for m in names)
         return Section(title, rows, not title, " ".join(filter(None, (note, bound_note(results, names)))))
 
-    bounds = section("Bounds, not ranked", oracles, BOUNDS_NOTE)
+    oracle_section = section("Oracles, not ranked", oracles, ORACLES_NOTE)
     if floor:
-        bounds = replace(bounds, rows=(*bounds.rows, floor_row(floor)))
-    return [section("", ranked), section("Variants, not ranked", variants, variants_note), bounds]
+        oracle_section = replace(oracle_section, rows=(*oracle_section.rows, floor_row(floor)))
+    return [section("", ranked), section("Variants, not ranked", variants, variants_note), oracle_section]
 
 
 def floor_row(cells: Sequence[Cell]) -> Row:
