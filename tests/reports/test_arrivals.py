@@ -90,7 +90,7 @@ def test_outdated_arrivals_are_left_out_and_damaged_ones_refused(tmp_path):
     plant_arrivals(folder, outputs="1" * 64)
     assert load_results(folder).arrivals == ()
     write_json(folder / "arrivals" / "seed-0.json", [])
-    with pytest.raises(FileFormatError, match=r"seed-0\.json must hold arrivals"):
+    with pytest.raises(FileFormatError, match=r"seed-0\.json must hold records"):
         load_results(folder)
 
 
