@@ -24,7 +24,8 @@ SETS_NOTE = (
     "other methods it is pooled split conformal. Thresholds come from the calibration buffer, cross-fitted."
 )
 ANSWERED_NOTE = (
-    f"The threshold comes from the calibration buffer: an upper 90 % bound of the errors is ≤ {TOLERATED}. "
+    "The threshold comes from the calibration buffer: an upper "
+    f"{100 * LEVEL:g} % bound of the errors is ≤ {TOLERATED}. "
     "Hindsight: one threshold for all rows, chosen by the labels of the test rows."
 )
 

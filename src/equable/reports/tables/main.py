@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from equable.benchmark import main_metrics
+from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.reports import paper
 from equable.reports.results import Results, spread
 from equable.reports.sentences import average_verdict, harmed_tasks
@@ -99,7 +100,8 @@ def bound_note(results: Results, methods: Sequence[str]) -> str:
     named = ", ".join(f"{results.label(m)} in {n} of {len(results.at(m))} seeds" for m, n in found.items())
     if results.file:
         named = ", ".join(results.label(m) for m in found)
-    return f"‡ A temperature ended at its bound, 0.05 or 100: {named}." if found else ""
+    bounds = f"{MIN_TEMPERATURE:g} or {MAX_TEMPERATURE:g}"
+    return f"‡ A temperature ended at its bound, {bounds}: {named}." if found else ""
 
 
 def method_row(results: Results, method: str, cells: Sequence[Cell]) -> Row:
