@@ -22,9 +22,9 @@ from equable.calibrators.class_mix import STACK_ELEMENTS, equal_groups, estimate
 from equable.calibrators.task_mix import (
     FLOOR,
     STRENGTHS,
-    _model_weights,
     buffer_rows,
     log_evidence,
+    model_weights,
     task_shares,
 )
 from equable.errors import EquableWarning
@@ -69,10 +69,10 @@ def predict(variant: Variant, fitted: equable.TaskMix, logits: np.ndarray, group
     """Probabilities (N, K) of a variant; `fitted` is a TaskMix with the variant's bias correction."""
     tasks = fitted.class_tasks_.astype(np.int64)
     prior = task_shares(fitted)
-    scales, offsets, by = fitted.scales_, fitted.offsets_, variant.by
-    if not variant.corrected:  # the network's own softmax in place of the corrected posteriors
-        scales, offsets, by = np.ones(len(tasks)), np.zeros(len(tasks)), "task"
-    p = corrected_posteriors(logits, scales, offsets, by)
+    if variant.corrected:
+        p = corrected_posteriors(logits, fitted.scales_, fitted.offsets_, variant.by)
+    else:  # the softmax of the network
+        p = corrected_posteriors(logits, np.ones(len(tasks)), np.zeros(len(tasks)), "task")
     by_task = p @ np.eye(len(prior))[tasks]
     names, codes = np.unique(groups, return_inverse=True)
     result = p.copy()
@@ -96,7 +96,7 @@ def mix_factors(variant: Variant, ratios: np.ndarray, prior: np.ndarray, most: f
         evidence = log_evidence(rows, prior, most)
     else:
         evidence = np.column_stack([share * np.log(total).sum(axis=(1, 2)) for total in totals])
-    weights = _model_weights(evidence, variant.odds)[..., None, None]  # (G, 1 + S, 1, 1)
+    weights = model_weights(evidence, variant.odds)[..., None, None]  # (G, 1 + S, 1, 1)
     factors = np.broadcast_to(weights[:, 0], rows.shape).copy()
     for k, (mix, total) in enumerate(zip(mixes, totals, strict=True), start=1):
         factors += weights[:, k] * mix / (prior[:, None] * total)

@@ -45,7 +45,8 @@ TITLES = {
 }
 #: Small groups of many rows: what a large test set is. The goal is for TaskMix.
 MANY_GROUPS = (1_000_000, 100, 1_000)
-SECONDS_GOAL, BYTES_GOAL = 30.0, 2 << 30
+SECONDS_GOAL = 30.0
+BYTES_GOAL = 2 << 30
 BUDGET = 60.0  # seconds
 BUFFER = 20_000
 # The fit does not depend on the groups, so it uses few rows on this axis.

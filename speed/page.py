@@ -209,7 +209,8 @@ def many_groups(found: Results) -> str:
     rows = []
     for point in found["points"]:
         if point["axis"] == "many groups" and "error" not in point:
-            took, held = point["apply"]["seconds"], point["apply"]["process_bytes"]
+            took = point["apply"]["seconds"]
+            held = point["apply"]["process_bytes"]
             goal = ""
             if point["calibrator"] == "taskmix":
                 reached = took <= found["seconds_goal"] and held <= found["bytes_goal"]

@@ -213,7 +213,7 @@ def adapt(
     step = -(-ratios.shape[2] // MOST_ROWS)
     rows = ratios[..., ::step]
     n_rows = rows.shape[2]
-    weights = _model_weights(log_evidence(rows, prior, most), odds)
+    weights = model_weights(log_evidence(rows, prior, most), odds)
     mixes = weights[:, :1] * prior
     factors = np.repeat(weights[:, :1, None], len(prior), axis=1)
     for k, strength in enumerate(STRENGTHS, start=1):
@@ -237,7 +237,7 @@ def adapt(
     return given, mixes, weights[:, 0]
 
 
-def _model_weights(evidence: FloatArray, odds: float) -> FloatArray:
+def model_weights(evidence: FloatArray, odds: float) -> FloatArray:
     """The weights v (G, 1 + S): v_0 ∝ odds, v_s ∝ evidence of the strength / S, with sum 1."""
     if odds == math.inf:
         return np.eye(1, 1 + len(STRENGTHS)).repeat(len(evidence), axis=0)
