@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equable.reports.figures import Plot
-from equable.reports.figures.style import BLUE, INK, MUTED, look, new_figure
+from equable.reports.figures.style import BLUE, INK, MUTED, STYLES, new_figure
 from equable.reports.results import Spread, spread
 from equable.reports.tables.table import Column, cell, number
 from published.blocks import figure, grid, lines
@@ -64,7 +64,7 @@ def draw_few(runs: Runs) -> Figure:
                 capsize=2.5,
                 elinewidth=1,
                 label=label,
-                **look(method).options(),
+                **STYLES[method].options(),
             )
         axes.set_xscale("log")
         axes.set_xticks(ROWS_A_CLASS, [str(count) for count in ROWS_A_CLASS])
@@ -131,7 +131,7 @@ def draw_correct(runs: Runs) -> Figure | None:
         for place, method in enumerate(SIDES):
             ends = [correct_values(run, method, side, "last_temperature") for side in ("before", "after")]
             before, after = (value.mean for value in ends if value is not None)
-            color = look("dats" if method.startswith("dats") else method).color
+            color = STYLES["dats" if method.startswith("dats") else method].color
             axes.plot([before, after], [place, place], color=color, linewidth=1.6)
             axes.plot(before, place, "o", color=color, markerfacecolor="none")
             axes.plot(after, place, "o", color=color)
@@ -169,7 +169,7 @@ def draw_mixed(runs: Runs) -> Figure:
                 range(len(MIXED)),
                 [100 * v.mean for v in values if v],
                 label=label,
-                **look(method).options(),
+                **STYLES[method].options(),
             )
         axes.set_xticks(
             range(len(MIXED)), ["one task,\nwhole set", "shuffled,\n8", "shuffled,\n32", "shuffled,\n128"]

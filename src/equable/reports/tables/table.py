@@ -86,7 +86,7 @@ class Table:
     name: str
     of: str
     title: str
-    stub: str
+    row_heading: str
     columns: tuple[Column, ...]
     sections: tuple[Section, ...]
     notes: tuple[str, ...] = ()
