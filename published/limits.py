@@ -9,7 +9,7 @@ import numpy as np
 
 from equable.reports.figures import Plot
 from equable.reports.figures.style import BLUE, INK, MUTED, STYLES, new_figure
-from equable.reports.results import Spread, spread
+from equable.reports.results import MeanStd, mean_std
 from equable.reports.tables.table import Column, cell, number
 from published.blocks import figure, grid, lines
 from published.extras import DRAWS, ROWS_A_CLASS
@@ -31,13 +31,13 @@ SIDES = {"rc": "RC", "dats_no_prior": "DATS without prior", "dats": "DATS", "arc
 # Few rows ----------------------------------------------------------------------------------------------
 
 
-def few_value(run: Published, method: str, rows: int, measure: str = "average_ece") -> Spread | None:
+def few_value(run: Published, method: str, rows: int, measure: str = "average_ece") -> MeanStd | None:
     """Mean and std over seeds; the value of a seed is the mean over draws."""
     by_seed = [
         np.mean([r[measure] for r in extra["few_rows"] if (r["method"], r["rows"]) == (method, rows)])
         for extra in run.extras
     ]
-    return spread([float(v) for v in by_seed])
+    return mean_std([float(v) for v in by_seed])
 
 
 def few_table(run: Published) -> str:
@@ -81,10 +81,10 @@ def draw_few(runs: Runs) -> Figure:
 # All correct -------------------------------------------------------------------------------------------
 
 
-def correct_values(run: Published, method: str, side: str, measure: str) -> Spread | None:
+def correct_values(run: Published, method: str, side: str, measure: str) -> MeanStd | None:
     """Mean and std over the seeds in which every class has a row left."""
     found = [e["all_correct"]["methods"] for e in run.extras]
-    return spread([methods[method][side][measure] for methods in found if methods])
+    return mean_std([methods[method][side][measure] for methods in found if methods])
 
 
 def correct_table(run: Published) -> str:
@@ -298,7 +298,7 @@ def limits_data(run: Published) -> dict[str, Any]:
     }
 
 
-def _pair(value: Spread | None) -> list[float] | None:
+def _pair(value: MeanStd | None) -> list[float] | None:
     return None if value is None else [value.mean, value.std]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from equable.benchmark.batching import STREAM_ROWS, WHOLE
-from equable.reports.figures.style import PAPER, LineStyle, Plot, draw_spreads, new_figure, styles_of
+from equable.reports.figures.style import PAPER, LineStyle, Plot, draw_means, new_figure, styles_of
 from equable.reports.results import Arrival, Results, number
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _draw_line(
     options = {"linestyle": "none", "markerfacecolor": PAPER} if hollow else {}
     x = [start + place for place in range(len(values))]
     label = "_" if hollow else run.label(method)
-    draw_spreads(axes, x, values, label, style, capsize=0, elinewidth=0.7, **options)
+    draw_means(axes, x, values, label, style, capsize=0, elinewidth=0.7, **options)
 
 
 def _tick(way: Arrival) -> str:

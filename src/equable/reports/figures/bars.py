@@ -18,7 +18,7 @@ from equable.reports.figures.style import (
     LineStyle,
     Plot,
     bar_rows,
-    draw_spreads,
+    draw_means,
     new_figure,
 )
 from equable.reports.results import ABLATION_TITLES, Results
@@ -42,7 +42,7 @@ def _draw_ablation(run: Results, name: str) -> Figure:
     figure, (axes,) = new_figure(2.7)
     for method in run.ablation_methods(name):
         values = run.ablation_values(name, "average_ece", method)
-        draw_spreads(axes, list(values), list(values.values()), run.label(method), STYLES[method])
+        draw_means(axes, list(values), list(values.values()), run.label(method), STYLES[method])
         axes.set_xticks(list(values))
     found = {s: paper.printed_ablation(name, run.paper, s, run.backbone) for s in values}
     printed = {s: p for s, p in found.items() if p is not None}

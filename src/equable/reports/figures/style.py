@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from equable.reports.results import Results, Spread
+    from equable.reports.results import MeanStd, Results
 
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2328", "#6b7280", "#dfe3e8"
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
@@ -125,8 +125,8 @@ def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -
     return figure, list(axes.flat)
 
 
-def draw_spreads(
-    axes: Axes, x: Sequence[float], values: Sequence[Spread], label: str, style: LineStyle, **options: Any
+def draw_means(
+    axes: Axes, x: Sequence[float], values: Sequence[MeanStd], label: str, style: LineStyle, **options: Any
 ) -> None:
     """A line through means in percent, with whiskers where there is more than one seed."""
     several = any(value.n > 1 for value in values)

@@ -22,7 +22,7 @@ from equable.reports.figures.style import (
     task_axis,
     temperature_axis,
 )
-from equable.reports.results import Results, Spread, number, number_list, points_text
+from equable.reports.results import MeanStd, Results, number, number_list, points_text
 from equable.reports.sentences import lead_method, run_names
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def draw_worst(runs: Sequence[Results]) -> Figure:
     return figure
 
 
-def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
+def _draw_bars(axes: Axes, values: dict[str, MeanStd]) -> None:
     tips = []
     for row, value in enumerate(values.values()):
         mean = 100 * value.mean

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from equable.benchmark import batching, unknown
 from equable.benchmark.layers import parse_toml
-from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.methods import METHODS
 from equable.benchmark.run_folder import changes
 from equable.benchmark.score_record import Score
-from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
 from equable.files import read_json, read_sealed
 from equable.reports.results.results import Record, Results
@@ -37,6 +35,7 @@ def load_results(folder: Path) -> Results:
     unknowns = _measured(folder / "unknown", outputs, unknown.SCHEMA)
     settings = folder / "config.toml"
     config = parse_toml(settings.read_text(encoding="utf-8", errors="replace"), str(settings))
+    methods = config.get("methods", {})
     return Results(
         name=folder.resolve().name,
         config=config,
@@ -47,17 +46,8 @@ def load_results(folder: Path) -> Results:
         arrivals=tuple(record for stored in arrivals for record in stored["records"]),
         decisions=tuple(record for stored in arrivals for record in stored.get("decisions", [])),
         unknown=tuple(record for stored in unknowns for record in stored["records"]),
-        known=METHODS | _own_methods(config),
+        labels={name: str(own.get("label", name)) for name, own in methods.items() if name not in METHODS},
     )
-
-
-def _own_methods(config: Mapping[str, Any]) -> dict[str, Method]:
-    """The user's own methods as the settings name them; their code is not needed here."""
-    return {
-        name: Method(str(table.get("label", name)), "none", Uncalibrated)
-        for name, table in config.get("methods", {}).items()
-        if name not in METHODS
-    }
 
 
 def _require_one_setting(folder: Path, scores: Mapping[tuple[int, int, str], Score]) -> None:
