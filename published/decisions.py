@@ -38,7 +38,8 @@ from published.taskmix import arrivals
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "methods" / "decisions-results.json"
-DRAWS, REFERRAL_DRAWS = 20, 200
+DRAWS = 20
+REFERRAL_DRAWS = 200
 SETS: dict[str, tuple[Guarantee, ...]] = {"rc": ("batch",), "mix": ("task", "batch")}
 ONLY_MIX = {"mix": equable.TaskMix()}
 REFERRAL = ("answered", "error", "violated", "hindsight")
@@ -97,7 +98,8 @@ def measured(
 
 def measure(draws: Iterable[Draw], n_sets: int = DRAWS, n_referral: int = REFERRAL_DRAWS) -> dict[str, Any]:
     """Means and 95 % intervals of the means over draws; the first `n_sets` measure RC and sets, too."""
-    sets, referrals = [], []
+    sets = []
+    referrals = []
     for seed, rows in enumerate(islice(draws, n_referral)):
         kinds = {"rc": equable.TemperatureScaling(), "mix": equable.TaskMix()} if seed < n_sets else ONLY_MIX
         buffer = rows.calibration
@@ -183,7 +185,8 @@ def scale() -> dict[str, Any]:
     logits = np.tile(buffer.astype(np.float32), (500, 1))
     groups = np.arange(10**6) // 1000
     result: dict[str, Any] = {"input_mb": round(logits.nbytes / 2**20)}
-    sets, referral = equable.PredictionSets.from_cross_fit(shared), equable.Referral.from_cross_fit(shared)
+    sets = equable.PredictionSets.from_cross_fit(shared)
+    referral = equable.Referral.from_cross_fit(shared)
     monitor = equable.Monitor(shared.calibrator)
 
     def stream() -> None:

@@ -128,7 +128,8 @@ def delay_table(delays: Mapping[str, Sequence[float | None]]) -> str:
 
 def page(numbers: Numbers) -> str:
     """The whole page."""
-    monitor, scale = numbers["monitor"], numbers["scale"]
+    monitor = numbers["monitor"]
+    scale = numbers["scale"]
     failed = list(failures(numbers))
     machines = sorted({f"{n['machine']['cpu']}, {n['machine']['cpu_count']} cores" for n in numbers.values()})
     return lines(

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from equable.benchmark.score_record import Score
-from equable.reports.results import Spread
+from equable.reports.results import MeanStd
 from equable.reports.tables.table import number
 from published.runs import Published
 
@@ -149,7 +149,7 @@ def _total(run: Published, seed: int, method: str) -> float:
 
 def total_seconds(run: Published, method: str) -> float:
     """Mean seconds of a method, all tasks together."""
-    value: Spread | None = run.results.summed_seconds(method, "total")
+    value: MeanStd | None = run.results.summed_seconds(method, "total")
     return float("nan") if value is None else value.mean
 
 

@@ -15,6 +15,7 @@ from equable.benchmark.methods import METHODS, Method
 from equable.benchmark.settings import ScoreSettings
 from equable.benchmark.task_outputs import Step, tasks_of
 from equable.calibrators import DATS, Uncalibrated
+from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.calibrators.softmax import softmax
 from equable.metrics import TaskComparison, compare_tasks
 from equable.outputs import Outputs
@@ -32,7 +33,7 @@ ROWS_A_CLASS = (2, 5, 10, 20)
 DRAWS = 3
 NO_PRIOR = Method("DATS without prior", "calibration_buffer", lambda: DATS(prior_strength=0.0))
 LIMITED = {name: METHODS[name] for name in ("rc", "dats", "arc")}
-TEMPERATURES = np.geomspace(0.05, 100.0, 256)
+TEMPERATURES = np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 256)
 RESAMPLES = 1000
 LEVEL = 0.05
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from equable.benchmark.batching import STANDARD_ARRIVALS
 from equable.reports.figures import Plot
-from equable.reports.figures.style import look, new_figure, task_axis
+from equable.reports.figures.style import STYLES, new_figure, task_axis
 from equable.reports.sentences import arrival_name
 from equable.reports.tables.table import number
 from published.blocks import grid, lines
@@ -37,7 +37,7 @@ def draw_headline(runs: Sequence[Published]) -> Figure:
         for method in SHOWN:
             values = by_task(run, method, measure)
             label = run.results.label(method)
-            axes.plot(range(1, len(values) + 1), values, label=label, **look(method).options())
+            axes.plot(range(1, len(values) + 1), values, label=label, **STYLES[method].options())
         task_axis(axes, run.results)
         axes.set_ylim(bottom=0)
         axes.set_title(f"{run.expected.dataset}: {MEASURES[measure]}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equable.reports.figures import Plot
-from equable.reports.figures.style import BLUE, INK, MUTED, look, new_figure
-from equable.reports.results import Spread, spread
+from equable.reports.figures.style import BLUE, INK, MUTED, STYLES, new_figure
+from equable.reports.results import MeanStd, mean_std
 from equable.reports.tables.table import Column, cell, number
 from published.blocks import figure, grid, lines
 from published.extras import DRAWS, ROWS_A_CLASS
@@ -31,13 +31,13 @@ SIDES = {"rc": "RC", "dats_no_prior": "DATS without prior", "dats": "DATS", "arc
 # Few rows ----------------------------------------------------------------------------------------------
 
 
-def few_value(run: Published, method: str, rows: int, measure: str = "average_ece") -> Spread | None:
+def few_value(run: Published, method: str, rows: int, measure: str = "average_ece") -> MeanStd | None:
     """Mean and std over seeds; the value of a seed is the mean over draws."""
     by_seed = [
         np.mean([r[measure] for r in extra["few_rows"] if (r["method"], r["rows"]) == (method, rows)])
         for extra in run.extras
     ]
-    return spread([float(v) for v in by_seed])
+    return mean_std([float(v) for v in by_seed])
 
 
 def few_table(run: Published) -> str:
@@ -64,7 +64,7 @@ def draw_few(runs: Runs) -> Figure:
                 capsize=2.5,
                 elinewidth=1,
                 label=label,
-                **look(method).options(),
+                **STYLES[method].options(),
             )
         axes.set_xscale("log")
         axes.set_xticks(ROWS_A_CLASS, [str(count) for count in ROWS_A_CLASS])
@@ -81,10 +81,10 @@ def draw_few(runs: Runs) -> Figure:
 # All correct -------------------------------------------------------------------------------------------
 
 
-def correct_values(run: Published, method: str, side: str, measure: str) -> Spread | None:
+def correct_values(run: Published, method: str, side: str, measure: str) -> MeanStd | None:
     """Mean and std over the seeds in which every class has a row left."""
     found = [e["all_correct"]["methods"] for e in run.extras]
-    return spread([methods[method][side][measure] for methods in found if methods])
+    return mean_std([methods[method][side][measure] for methods in found if methods])
 
 
 def correct_table(run: Published) -> str:
@@ -131,7 +131,7 @@ def draw_correct(runs: Runs) -> Figure | None:
         for place, method in enumerate(SIDES):
             ends = [correct_values(run, method, side, "last_temperature") for side in ("before", "after")]
             before, after = (value.mean for value in ends if value is not None)
-            color = look("dats" if method.startswith("dats") else method).color
+            color = STYLES["dats" if method.startswith("dats") else method].color
             axes.plot([before, after], [place, place], color=color, linewidth=1.6)
             axes.plot(before, place, "o", color=color, markerfacecolor="none")
             axes.plot(after, place, "o", color=color)
@@ -169,7 +169,7 @@ def draw_mixed(runs: Runs) -> Figure:
                 range(len(MIXED)),
                 [100 * v.mean for v in values if v],
                 label=label,
-                **look(method).options(),
+                **STYLES[method].options(),
             )
         axes.set_xticks(
             range(len(MIXED)), ["one task,\nwhole set", "shuffled,\n8", "shuffled,\n32", "shuffled,\n128"]
@@ -298,7 +298,7 @@ def limits_data(run: Published) -> dict[str, Any]:
     }
 
 
-def _pair(value: Spread | None) -> list[float] | None:
+def _pair(value: MeanStd | None) -> list[float] | None:
     return None if value is None else [value.mean, value.std]
 
 

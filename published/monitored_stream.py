@@ -25,7 +25,9 @@ from equable.reports.monitor_page import MonitorLog, monitor_page, monitor_plots
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "methods" / "monitored-stream.json"
-WINDOW, ROWS, LATE = 64, 8, 100
+WINDOW = 64
+ROWS = 8  # in an update
+LATE = 100  # rows until a label arrives
 CALIBRATORS = {
     "Uncalibrated": equable.Uncalibrated(),
     "RC": equable.TemperatureScaling(),
@@ -36,7 +38,8 @@ CALIBRATORS = {
 def stream_log(calibrator: equable.calibrators.Calibrator, seed: int, log: Path) -> MonitorLog:
     """The log of one pass over the test rows of a seed."""
     step = load_step(next((ROOT / "results" / "digits" / f"seed-{seed}").glob("task-*")))
-    buffer, test = step.calibration_buffer, step.test
+    buffer = step.calibration_buffer
+    test = step.test
     fitted = calibrator.fit(buffer.logits, buffer.labels, tasks=buffer.tasks)
     monitor = equable.Monitor(fitted, window=WINDOW, log=log)
     order = drifting(test.tasks, seed)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import equable
 from equable.benchmark.task_outputs import load_step
+from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.outputs import Outputs
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -54,7 +55,7 @@ def probabilities(network: nn.Module, logits: np.ndarray) -> np.ndarray:
     """Softmax of the logits divided by the temperature of the network."""
     z = torch.from_numpy(logits.astype(np.float64))
     with torch.no_grad():
-        temperature = network(largest(z)).abs().clamp(0.05, 100)
+        temperature = network(largest(z)).abs().clamp(MIN_TEMPERATURE, MAX_TEMPERATURE)
         return torch.softmax(z / temperature, 1).numpy()
 
 

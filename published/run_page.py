@@ -8,7 +8,7 @@ from typing import Any
 
 from equable.reports.figures import Plot, build_plots
 from equable.reports.figures.reliability import mean_referral, pooled_reliability
-from equable.reports.results import Results, Spread
+from equable.reports.results import MeanStd, Results
 from equable.reports.sentences import ablation_title, accepted_sentence, setting_name, summarise
 from equable.reports.tables import build_tables
 from equable.reports.tables.runtime import PARTS
@@ -182,5 +182,5 @@ def _ablation(results: Results, name: str) -> dict[str, Any]:
     }
 
 
-def _pair(value: Spread | None) -> list[float] | None:
+def _pair(value: MeanStd | None) -> list[float] | None:
     return None if value is None else [value.mean, value.std]

@@ -42,7 +42,7 @@ from equable.benchmark.settings import Config
 from equable.benchmark.task_outputs import load_step
 from equable.benchmark.unknown import FILE as UNKNOWN
 from equable.errors import ConfigError, ConvergenceWarning, InputError
-from equable.files import read_json, read_sealed, sha256_of, write_json, write_sealed, write_text
+from equable.files import read_json, read_sealed, sha256_of, write_json, write_sealed
 from equable.outputs import Outputs
 from equable.reports.tables.runtime import PARTS
 from equable.scenarios import ValidationSet
@@ -100,7 +100,7 @@ def store_settings(source: Path, target: Path, config: Config, seeds: list[int])
     """Store settings without paths of a machine, and the environments of all stored seeds."""
     data = config.data.model_copy(update={"source": Path(config.data.source).name, "data_dir": ""})
     slim = config.model_copy(update={"data": data, "seeds": seeds, "methods": {}})
-    write_text(target / "config.toml", slim.to_toml())
+    RunFolder(target).write_config(slim)
     seal_settings(target, slim)
     path = target / "environment.json"
     places = [place for file in (path, source / path.name) if file.is_file() for place in _places(file)]

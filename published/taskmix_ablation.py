@@ -69,10 +69,10 @@ def predict(variant: Variant, fitted: equable.TaskMix, logits: np.ndarray, group
     """Probabilities (N, K) of a variant; `fitted` is a TaskMix with the variant's bias correction."""
     tasks = fitted.class_tasks_.astype(np.int64)
     prior = task_shares(fitted)
-    scales, offsets, by = fitted.scales_, fitted.offsets_, variant.by
-    if not variant.corrected:  # the network's own softmax in place of the corrected posteriors
-        scales, offsets, by = np.ones(len(tasks)), np.zeros(len(tasks)), "task"
-    p = corrected_posteriors(logits, scales, offsets, by)
+    if variant.corrected:
+        p = corrected_posteriors(logits, fitted.scales_, fitted.offsets_, variant.by)
+    else:  # the softmax of the network
+        p = corrected_posteriors(logits, np.ones(len(tasks)), np.zeros(len(tasks)), "task")
     by_task = p @ np.eye(len(prior))[tasks]
     names, codes = np.unique(groups, return_inverse=True)
     result = p.copy()

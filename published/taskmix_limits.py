@@ -20,7 +20,8 @@ from published.taskmix import BATCH, arrivals, task_batches
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "methods" / "taskmix-limits.json"
-REPEATS, FOREIGN_BATCHES = 10, 200
+REPEATS = 10
+FOREIGN_BATCHES = 200
 
 
 def halved_logits(mix: Any, test: equable.Outputs, seed: int) -> dict[str, float]:
@@ -108,7 +109,8 @@ def measure(folder: Path) -> dict[str, dict[str, float]]:
         seeds = []
         for seed, path in enumerate(sorted(run.glob("seed-*/task-*"))):
             step = load_step(path)
-            rows, test = step.calibration_buffer, step.test
+            rows = step.calibration_buffer
+            test = step.test
             mix = equable.TaskMix().fit(rows.logits, rows.labels, tasks=rows.tasks)
             arc = equable.ARC().fit(rows.logits, rows.labels, tasks=rows.tasks)
             found = network_answer(mix, arc, test, seed)

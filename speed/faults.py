@@ -101,7 +101,9 @@ def kill_run(folder: Path, kills: int, choice: random.Random) -> dict[str, int]:
     whole = finish(run_words(folder, folder / "alone"))
     alone = outputs_of(folder / "alone")
     assert alone
-    n_killed, differ, left = 0, 0, 0
+    n_killed = 0
+    differ = 0
+    left = 0
     while n_killed < kills:
         with tempfile.TemporaryDirectory(dir=folder) as name:
             run = Path(name) / "run"
@@ -118,7 +120,8 @@ def kill_apply(folder: Path, kills: int, choice: random.Random) -> dict[str, int
     target = folder / "apply" / "probabilities.npz"
     whole = finish(apply_words(folder, target))
     contents = {"old": b"an older file", "new": target.read_bytes()}
-    n_killed, seen = 0, {"old": 0, "new": 0, "other": 0}
+    n_killed = 0
+    seen = {"old": 0, "new": 0, "other": 0}
     for _ in range(kills):
         target.write_bytes(contents["old"])
         n_killed += killed(apply_words(folder, target), choice.uniform(0.3 * whole, whole))
@@ -139,7 +142,9 @@ def kill_save(folder: Path, kills: int, choice: random.Random) -> dict[str, int]
     target = folder / "save" / "monitor.safetensors"
     target.parent.mkdir()
     target.write_bytes((folder / "monitor.safetensors").read_bytes())
-    n_killed, damaged, before = 0, 0, 0
+    n_killed = 0
+    damaged = 0
+    before = 0
     for _ in range(kills):
         n_killed += killed(save_words(folder, target, 10**6), choice.uniform(0.5, 1.5))
         loaded = subprocess.run([sys.executable, "-c", LOAD, str(target)], capture_output=True, text=True)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from equable.files import write_text
-from equable.reports.figures.style import distinct_looks, drawing, new_figure, to_svg
+from equable.reports.figures.style import drawing, new_figure, styles_of, to_svg
 from speed.peer_worker import memory
 
 Point = dict[str, Any]
@@ -45,7 +45,8 @@ TITLES = {
 }
 #: Small groups of many rows: what a large test set is. The goal is for TaskMix.
 MANY_GROUPS = (1_000_000, 100, 1_000)
-SECONDS_GOAL, BYTES_GOAL = 30.0, 2 << 30
+SECONDS_GOAL = 30.0
+BYTES_GOAL = 2 << 30
 BUDGET = 60.0  # seconds
 BUFFER = 20_000
 # The fit does not depend on the groups, so it uses few rows on this axis.
@@ -205,7 +206,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
     with drawing():
-        looks = dict(zip(NAMES, distinct_looks(NAMES), strict=True))
+        styles = styles_of(NAMES)
         figure, panels = new_figure(7.4, len(AXES), 2, sharey=True)
         for place, (axis, what) in enumerate(itertools.product(AXES, ("apply", "fit"))):
             panel = panels[place]
@@ -216,7 +217,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
             for name in NAMES:
                 mine = measured(results["points"], axis, name, what)
                 sizes = [p[axis] for p in mine]
-                panel.plot(sizes, [p[what]["seconds"] for p in mine], label=name, **looks[name].options())
+                panel.plot(sizes, [p[what]["seconds"] for p in mine], label=name, **styles[name].options())
             panel.set(xscale="log", yscale="log", xlabel=axis.capitalize())
             for ticks in (panel.xaxis, panel.yaxis):
                 ticks.set_major_locator(LogLocator(subs=(1.0,), numticks=5))

@@ -88,7 +88,9 @@ class Cluster:
     """Processes of ``dask scheduler`` and ``dask worker``; their modules are found in `paths`."""
 
     def __init__(self, folder: Path, paths: Sequence[Path] = (), **environment: str) -> None:
-        self.folder, self.n_started, self.mark = folder, 0, new_mark()
+        self.folder = folder
+        self.n_started = 0
+        self.mark = new_mark()
         folder.mkdir(parents=True, exist_ok=True)
         known = filter(None, [os.environ.get("PYTHONPATH")])  # or they would test another copy of equable
         self.environment = {
@@ -163,7 +165,8 @@ class Cluster:
         for process in (self.scheduler, *self.workers):
             if process is not None:
                 process.wait()
-        self.scheduler, self.workers = None, []
+        self.scheduler = None
+        self.workers = []
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def seconds(values: list[float]) -> str:
     return f"{1e3 * middle:.1f} ms" if middle < 1 else f"{middle:.1f} s"
 
 
-def spread(ratio: list[float] | None) -> str:
+def median_and_quartiles(ratio: list[float] | None) -> str:
     """Median and quartiles."""
     middle, low, high = (f"{float(f'{value:.2g}'):g}" for value in ratio or (0, 0, 0))
     return f"{middle} [{low}, {high}]" if ratio else "–"
@@ -69,7 +69,7 @@ def temperature(results: Results) -> str:
                 continue
             comparison = ""
             if name == size["fastest"]:
-                comparison = f"**{spread(size['ratio'])}** {met(size['ratio'], size['goal'])}"
+                comparison = f"**{median_and_quartiles(size['ratio'])}** {met(size['ratio'], size['goal'])}"
             error = f"{found['log_temperature_error']:.0e}"
             rows.append([*cells, seconds(found["seconds"]), error, comparison])
     exact = all(size["most_exact"] for size in results["results"]["sizes"])
@@ -105,7 +105,7 @@ def ece(results: Results) -> str:
             comparison = ""
             if name == fastest:
                 ratio = found[what]["ratio"]
-                comparison = f"**{spread(ratio)}** {met(ratio, goal)}"
+                comparison = f"**{median_and_quartiles(ratio)}** {met(ratio, goal)}"
             rows.append([*cells, seconds(peer["seconds"]), f"{peer['memory']:.2f}", comparison])
     shapes = [
         [
@@ -114,7 +114,7 @@ def ece(results: Results) -> str:
                 seconds(peer["seconds"]) if "seconds" in peer else "missing"
                 for peer in shape["contestants"].values()
             ),
-            spread(shape["ratio"]),
+            median_and_quartiles(shape["ratio"]),
         ]
         for shape in found["shapes"]
     ]
@@ -143,7 +143,7 @@ def phase(results: Results) -> str:
                 name,
                 str(found["rows"][name]),
                 seconds(found["seconds"][name]),
-                spread(found["ratios"][name]),
+                median_and_quartiles(found["ratios"][name]),
                 met(found["ratios"][name], found["goals"][name], at_most=True),
             ]
             for name in ("DATS", "ARC")
@@ -209,7 +209,8 @@ def many_groups(found: Results) -> str:
     rows = []
     for point in found["points"]:
         if point["axis"] == "many groups" and "error" not in point:
-            took, held = point["apply"]["seconds"], point["apply"]["process_bytes"]
+            took = point["apply"]["seconds"]
+            held = point["apply"]["process_bytes"]
             goal = ""
             if point["calibrator"] == "taskmix":
                 reached = took <= found["seconds_goal"] and held <= found["bytes_goal"]
@@ -252,7 +253,12 @@ def waiting(results: Results) -> str:
     found = dict(results["results"])
     stages = found.pop("digits, one seed")
     rows = [
-        [name, seconds(what["seconds"]["wait"]), seconds(what["seconds"]["least"]), spread(what["ratio"])]
+        [
+            name,
+            seconds(what["seconds"]["wait"]),
+            seconds(what["seconds"]["least"]),
+            median_and_quartiles(what["ratio"]),
+        ]
         for name, what in found.items()
     ]
     stage_seconds = ", ".join(f"{name} {value:.1f} s" for name, value in stages.items())
@@ -278,7 +284,7 @@ def replay_training(results: Results) -> str:
                         f"{found['side']} × {found['side']}, {found['threads']}, {clock}",
                         rates.get("equable", "–"),
                         rates.get("avalanche", "–"),
-                        spread(ratio),
+                        median_and_quartiles(ratio),
                         met(ratio, results["goal"]),
                     ]
                 )

@@ -30,7 +30,8 @@ def main() -> dict[str, Any]:
     """Seconds of the phase of each method in alternation, and ratios."""
     torch.set_num_threads(1)
     step = load_step(STEP)
-    calibration_buffer, current = step.calibration_buffer, step.current
+    calibration_buffer = step.calibration_buffer
+    current = step.current
     torch.manual_seed(0)
     network = SlimResNet18(CLASSES, SHAPE, nf=20).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
     n_buffer = len(calibration_buffer)

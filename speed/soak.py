@@ -28,7 +28,9 @@ import psutil
 
 from speed.loopback import ROOT, Cluster
 
-SEEDS, TASKS, WORKERS = 100, 5, 2
+SEEDS = 100
+TASKS = 5
+WORKERS = 2
 #: More than the default of 3: workers die often, and not because of a seed.
 TRIES = 10
 KILL_EVERY = (5.0, 10.0)
@@ -104,7 +106,9 @@ def soak(folder: Path, seeds: int = SEEDS, *, every: tuple[float, float] = KILL_
     run = folder / "run"
     words = ["run", "digits", "--data", folder / "tiny.npz", "--out", run, *settings]
     words += ["--seeds", f"0-{seeds - 1}", "--tries", TRIES]
-    kills, seen, commands = dict.fromkeys(TARGETS, 0), {}, 0
+    kills = dict.fromkeys(TARGETS, 0)
+    seen = {}
+    commands = 0
     try:
         begin = time.monotonic()
         finished = False

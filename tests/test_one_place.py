@@ -118,8 +118,11 @@ ADDITIONS = {
         ),
     ],
     "benchmark/main_metrics.py": [
-        ('    "delta_last_ece": Metric(', '    "brier": Metric("Brier", "", "low", "", 3, brier_score),\n'),
-        ("\n\n@dataclass(frozen=True)\nclass Metric", "from equable.metrics import brier_score\n"),
+        (
+            '    "delta_last_ece": MainMetric(',
+            '    "brier": MainMetric("Brier", "", "low", "", 3, brier_score),\n',
+        ),
+        ("\n\n@dataclass(frozen=True)\nclass MainMetric", "from equable.metrics import brier_score\n"),
     ],
 }
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from equable import Outputs
-from equable.benchmark.task_outputs import Step
+from equable.benchmark.score import score_run
+from equable.benchmark.task_outputs import Step, load_step
 from equable.benchmark.unknown import area_under_roc, false_positive_rate, measure_unknown
 from equable.files import write_sealed
 from equable.reports.results import load_results
 from equable.reports.tables.unknown import unknown_table
-from equable.scenarios import ValidationSet
-from planted_run import make_run
+from planted_run import make_run, make_score
 
 
 def test_the_area_is_that_of_scikit_learn():
@@ -57,16 +57,28 @@ def test_a_run_without_such_rows_has_no_table(tmp_path):
     assert unknown_table(load_results(make_run(tmp_path / "run"))) is None
 
 
-def test_only_seeds_with_scores_are_read_and_the_note_counts_those_with_unknown_rows(tmp_path):
+def test_records_of_these_outputs_are_read_and_the_note_counts_their_seeds(tmp_path):
     folder = make_run(tmp_path / "run", seeds=(0, 1))
-    rows = outputs(np.repeat(np.arange(4), 50), np.random.default_rng(3))
-    for name in ("seed-1", "seed-0-old", "seed-7"):
-        task = folder / name / "task-2"
-        task.mkdir(parents=True)
-        write_sealed(task / "done.json", {"task": 1})
-        rows.save(task / "test.npz")
-        rows.save(task / "unknown.npz")
-        ValidationSet(rows, np.ones(200, dtype=bool)).save(task / "validation.npz")
+    for seed, digest in ((0, "of another training"), (1, make_score(1, 2, "rc").outputs)):
+        records = [{"seed": seed, "score": "Top probability, RC", "auroc": 0.9, "fpr95": 0.2}]
+        path = folder / "unknown" / f"seed-{seed}.json"
+        write_sealed(path, {"schema": 1, "outputs": digest, "records": records})
     table = unknown_table(load_results(folder))
     assert table.notes[0].startswith("One seed (1)")
-    assert "±" not in str(table.sections)
+    (row,) = table.sections[0].rows
+    assert [cell.text for cell in row.cells] == ["90.0", "20.0"]
+
+
+def test_scoring_measures_unknown_rows_once_and_the_report_reads_the_record(tiny_run):
+    task = tiny_run.task(0, 2)
+    test = Outputs.load(task / "test.npz")
+    unknown = Outputs(test.logits[:50], features=test.features[:50])
+    unknown.save(task / "unknown.npz")
+    assert load_results(tiny_run.path).unknown == ()
+    assert score_run(tiny_run).made == 1
+    assert score_run(tiny_run).made == 0
+    expected = measure_unknown(load_step(task), unknown)
+    records = load_results(tiny_run.path).unknown
+    assert records == tuple({"seed": 0, "score": name, **values} for name, values in expected.items())
+    (task / "unknown.npz").unlink()
+    assert load_results(tiny_run.path).unknown == records

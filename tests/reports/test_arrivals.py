@@ -11,7 +11,7 @@ from equable.errors import FileFormatError
 from equable.files import write_json
 from equable.reports.figures import build_plots
 from equable.reports.figures.arrivals import draw_arrivals, drawn_methods
-from equable.reports.figures.style import LOOKS, drawing
+from equable.reports.figures.style import STYLES, drawing
 from equable.reports.report import write_report
 from equable.reports.results import load_results
 from equable.reports.tables import build_tables
@@ -90,7 +90,7 @@ def test_outdated_arrivals_are_left_out_and_damaged_ones_refused(tmp_path):
     plant_arrivals(folder, outputs="1" * 64)
     assert load_results(folder).arrivals == ()
     write_json(folder / "arrivals" / "seed-0.json", [])
-    with pytest.raises(FileFormatError, match=r"seed-0\.json must hold arrivals"):
+    with pytest.raises(FileFormatError, match=r"seed-0\.json must hold records"):
         load_results(folder)
 
 
@@ -104,7 +104,7 @@ def test_figure_draws_the_planted_numbers(run):
     lines = {c.get_label(): c.lines[0] for c in pure.containers}
     assert set(lines) == {"DATS", "ARC"}
     assert lines["ARC"].get_ydata() == pytest.approx([10, 7, 6.5, 6])
-    assert lines["ARC"].get_color() == LOOKS["arc"].color
+    assert lines["ARC"].get_color() == STYLES["arc"].color
     lone = [c.lines[0] for c in drift.containers if c.get_label() == "_"]
     assert [line.get_ydata()[0] for line in lone] == pytest.approx([9, 8])
     flat = {line.get_label(): line.get_ydata()[0] for line in pure.lines if len(set(line.get_ydata())) == 1}

@@ -15,12 +15,12 @@ from equable.reports.figures import build_plots, worst_plot
 from equable.reports.figures.reliability import mean_referral, pooled_reliability
 from equable.reports.figures.style import (
     DARK,
-    LOOKS,
-    OTHER_LOOK,
+    OTHER_STYLE,
     PAPER,
-    distinct_looks,
+    STYLES,
     drawing,
     new_figure,
+    styles_of,
     temperature_axis,
     to_svg,
 )
@@ -169,16 +169,17 @@ ORACLES = [name for name, method in METHODS.items() if method.oracle]
 
 @pytest.mark.parametrize("part", ["color", "marker"])
 def test_every_method_that_is_drawn_has_a_colour_and_a_marker_of_its_own(part):
-    assert set(LOOKS) == {*RANKED, *ORACLES}  # variants are in tables alone
-    found = [getattr(look, part) for look in (*LOOKS.values(), OTHER_LOOK)]
+    assert set(STYLES) == {*RANKED, *ORACLES}  # variants are in tables alone
+    found = [getattr(style, part) for style in (*STYLES.values(), OTHER_STYLE)]
     assert len(set(found)) == len(found)
 
 
-def test_methods_without_a_look_get_distinct_ones():
-    looks = distinct_looks(["uncalibrated", "dats", "dats", "dats", "arc", "mine", "mine"])
-    assert len(set(looks)) == 7
-    assert len({look.color for look in looks}) == 7
-    assert len(distinct_looks(["mine"] * 50)) == 50
+def test_methods_without_a_style_get_distinct_ones():
+    methods = ["uncalibrated", "dats", "DATS 2", "DATS 3", "arc", "mine", "mine 2"]
+    found = styles_of(methods, {"DATS 2": "dats", "DATS 3": "dats", "mine 2": "mine"})
+    assert len(set(found.values())) == 7
+    assert len({style.color for style in found.values()}) == 7
+    assert len(styles_of([f"mine {i}" for i in range(50)])) == 50
 
 
 def linear_light(color):
@@ -199,9 +200,9 @@ def test_contrast_is_that_of_wcag():
 
 
 def test_lines_are_seen_on_both_grounds():
-    for look in (*LOOKS.values(), OTHER_LOOK):
-        assert contrast(look.color, PAPER) >= 3, look
-        assert contrast(DARK[look.color], DARK[PAPER]) >= 3, look
+    for style in (*STYLES.values(), OTHER_STYLE):
+        assert contrast(style.color, PAPER) >= 3, style
+        assert contrast(DARK[style.color], DARK[PAPER]) >= 3, style
 
 
 #: What is left of light for people without one kind of cone (Machado, Oliveira and Fernandes 2009).
@@ -220,8 +221,8 @@ OKLAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, 
 @pytest.mark.parametrize("kind", VISION)
 def test_colours_of_one_figure_are_told_apart(kind, ground):
     """0.04 is twice what is just seen; of the oracles Figure 5 draws but one."""
-    together = [LOOKS[name].color for name in LOOKS if name not in {"oracle_single", "oracle_test"}]
-    shown = [color if ground == "light" else DARK[color] for color in (*together, OTHER_LOOK.color)]
+    together = [STYLES[name].color for name in STYLES if name not in {"oracle_single", "oracle_test"}]
+    shown = [color if ground == "light" else DARK[color] for color in (*together, OTHER_STYLE.color)]
     seen = np.clip(np.array([linear_light(color) for color in shown]) @ np.transpose(VISION[kind]), 0, 1)
     lab = np.cbrt(seen @ np.transpose(CONES)) @ np.transpose(OKLAB)
     apart = np.linalg.norm(lab[:, None] - lab, axis=2) + np.eye(len(lab))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from equable.benchmark.layers import default_layer
 
 from equable.benchmark.config import load_config
 from equable.reports.paper import (
+    FIXED,
     MISPRINTS,
     SETTINGS,
     is_paper_preset,
@@ -140,7 +144,7 @@ def test_a_paper_preset_has_nothing_apart():
     ("setting", "said"),
     [
         ("scenario.order='size'", "scenario.order size (paper: random)"),
-        ("scenario.validation_fraction=0.1", "scenario.validation_fraction 0.1 (paper: 0.2)"),
+        ("scenario.validation_fraction=0.1", "scenario.validation_fraction 0.1 (preset: 0.2)"),
         ("score.n_bins=15", "score.n_bins 15 (paper: 10)"),
         ("network.nf=8", "network.nf 8 (paper: 20)"),
         ("training.memory_size=500", "training.memory_size 500 (paper: 1000)"),
@@ -151,6 +155,16 @@ def test_a_paper_preset_has_nothing_apart():
 )
 def test_a_setting_of_ones_own_is_named_with_the_papers(setting, said):
     assert settings_apart(load_config("cifar10", settings=[setting]).model_dump()) == [said]
+
+
+def test_a_new_setting_is_not_attributed_to_the_paper(monkeypatch):
+    layer = default_layer()
+    with_new = replace(layer, values={**layer.values, "training.warm_up": 0})
+    monkeypatch.setattr("equable.reports.paper.default_layer", lambda: with_new)
+    config = load_config("cifar10").model_dump()
+    config["training"]["warm_up"] = 5
+    assert settings_apart(config) == ["training.warm_up 5 (preset: 0)"]
+    assert set(FIXED) < set(layer.values)
 
 
 def test_copies_and_seeds_are_named():

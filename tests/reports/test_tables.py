@@ -14,7 +14,7 @@ from rich.console import Console
 from equable.benchmark.score_record import Score
 from equable.errors import FileFormatError
 from equable.reports.distinct_names import short_names
-from equable.reports.results import Spread, load_results, number
+from equable.reports.results import MeanStd, load_results, number
 from equable.reports.tables import build_tables, terminal_table
 from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.main import main_table
@@ -111,7 +111,7 @@ def test_ties_are_ties_of_print():
     columns = (percent("ece", "ECE", ranked=True),)
 
     def ranked(*values):
-        rows = tuple(Row(str(v), (cell(columns[0], Spread(v, 0.0, 1)),)) for v in values)
+        rows = tuple(Row(str(v), (cell(columns[0], MeanStd(v, 0.0, 1)),)) for v in values)
         (section,) = mark_best(columns, [Section("", rows, ranked=True)])
         return [row.cells[0].best for row in section.rows]
 
@@ -125,8 +125,8 @@ def test_numbers_of_print():
     assert number(-0.001, signed=True) == "0.00"
     assert number(-2.31) == "−2.31"
     assert number(1949.55) == "1,949.55"
-    assert cell(percent("x", "x"), Spread(0.5, 0.0, 1)).text == "50.00"
-    assert cell(points("x", "x"), Spread(-0.5, 0.0, 1), (-0.6, 0.1)).text == "−50.0 [−60.0, +10.0]"
+    assert cell(percent("x", "x"), MeanStd(0.5, 0.0, 1)).text == "50.00"
+    assert cell(points("x", "x"), MeanStd(-0.5, 0.0, 1), (-0.6, 0.1)).text == "−50.0 [−60.0, +10.0]"
     assert cell(percent("x", "x"), None) == Cell()
 
 

@@ -16,7 +16,7 @@ from equable.metrics import accepted_share
 from equable.outputs import Outputs
 
 Guarantee = Literal["task", "batch"]
-#: The level of the sets; referral tolerates `ACCEPTED_ERROR`.
+#: Confidence level of the sets, and of the bound of the errors, `ACCEPTED_ERROR`, in referral.
 LEVEL = 0.9
 #: Methods whose decisions are measured as rows arrive → guarantees of their sets.
 DECIDED: dict[str, tuple[Guarantee, ...]] = {"rc": ("batch",), "taskmix": ("task", "batch")}
@@ -53,7 +53,8 @@ def measure_decisions(
     assert rows.labels is not None
     batches = shared.calibrate(rows.logits, rows.features, groups)
     p = batches.probabilities
-    accepted = p.max(axis=1) >= Referral.from_cross_fit(shared, ACCEPTED_ERROR).thresholds_of(batches)
+    referral = Referral.from_cross_fit(shared, ACCEPTED_ERROR, LEVEL)
+    accepted = p.max(axis=1) >= referral.thresholds_of(batches)
     wrong = p.argmax(axis=1) != rows.labels
     sets = {}
     for guarantee in guarantees:

@@ -28,7 +28,7 @@ from pydantic import Field, ValidationError
 
 from equable.benchmark.config import load_config, parse_seeds
 from equable.benchmark.config_errors import Location, validation_error
-from equable.benchmark.settings import SEED, Config, MethodSettings, Section, flatten, unflatten
+from equable.benchmark.settings import SEED, Config, MethodSettings, SettingsTable, flatten, unflatten
 from equable.benchmark.settings_layers import (
     PRESETS,
     SettingsLayer,
@@ -42,7 +42,7 @@ from equable.errors import ConfigError
 from equable.training.settings import NETWORK_TABLE, Count, NetworkName
 
 
-class GridDataset(Section):
+class GridDataset(SettingsTable):
     """A preset or a settings file, and data in place of its own."""
 
     preset: Annotated[str, Field(min_length=1)]
@@ -54,7 +54,7 @@ class GridDataset(Section):
         return Path(self.data or self.preset).stem
 
 
-class GridBackbone(Section):
+class GridBackbone(SettingsTable):
     """A network; without `nf` or `hidden` its size is that of the dataset's settings."""
 
     name: NetworkName
@@ -72,7 +72,7 @@ class GridBackbone(Section):
         return "-".join([self.name, *(f"{key}{value}" for key, value in self.sizes.items())])
 
 
-class GridSettings(Section):
+class GridSettings(SettingsTable):
     """The table ``[grid]``. Without backbones every dataset has the network of its settings."""
 
     datasets: Annotated[list[GridDataset], Field(min_length=1)]

@@ -12,7 +12,7 @@ from equable.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class Metric:
+class MainMetric:
     """A column of the main table; units are "%", "points" (a change in percent) or none.
 
     `compute` takes the labels and probabilities of one task; its mean over tasks is stored with the score.
@@ -27,12 +27,12 @@ class Metric:
     compute: Callable[[IntArray, FloatArray], float] | None = None
 
 
-METRICS: dict[str, Metric] = {
-    "accuracy": Metric("Accuracy", "%", "high", "mean over tasks"),
-    "nll": Metric("NLL", "", "low", "negative log-likelihood, mean over tasks", digits=3),
-    "average_ece": Metric("Average ECE", "%", "low", "expected calibration error, mean over tasks"),
-    "delta_last_ece": Metric("ΔLECE", "points", "low", "ECE after − before on the last task"),
-    "max_delta_ece": Metric("maxΔECE", "points", "low", "largest ECE after − before of any task"),
+METRICS: dict[str, MainMetric] = {
+    "accuracy": MainMetric("Accuracy", "%", "high", "mean over tasks"),
+    "nll": MainMetric("NLL", "", "low", "negative log-likelihood, mean over tasks", digits=3),
+    "average_ece": MainMetric("Average ECE", "%", "low", "expected calibration error, mean over tasks"),
+    "delta_last_ece": MainMetric("ΔLECE", "points", "low", "ECE after − before on the last task"),
+    "max_delta_ece": MainMetric("maxΔECE", "points", "low", "largest ECE after − before of any task"),
 }
 
 

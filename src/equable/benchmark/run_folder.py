@@ -5,8 +5,9 @@
     config.toml         resolved settings        settings.json       the same, sealed at the start
     seed-0/task-3/      what training wrote      scores/             one JSON file per (seed, task, method)
     ablations/          one JSON file each       arrivals/           one JSON file per seed
-    seeds/              state and log per seed   run.lock            lease of the run that works here
+    seeds/              state and log per seed   unknown/            one JSON file per seed
     environment.json    versions, hardware       tables/ figures/    report.html, report.json
+    run.lock            lease of the run that works here
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class RunFolder:
         self.scores = path / "scores"
         self.ablations = path / "ablations"
         self.arrivals = path / "arrivals"
+        self.unknown = path / "unknown"
 
     def seed(self, seed: int) -> Path:
         """The folder of one seed."""

@@ -7,7 +7,7 @@ kept. ``scores/seed-<s>_task-<t>_noise_floor.json``::
      "noise_floor": [one for each task 0 … t], "average": their mean}
 
 holds the ECE of a perfectly calibrated model on each task's test set, at its number of rows and with the
-confidences of the temperature per task.
+confidences of the temperature per task. Rows of unknown classes: `equable.benchmark.unknown`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ from equable.benchmark.score_method import StepTestRows, score_method
 from equable.benchmark.score_record import Score
 from equable.benchmark.settings import Config, ScoreSettings
 from equable.benchmark.task_outputs import load_step
+from equable.benchmark.unknown import FILE as UNKNOWN_FILE
+from equable.benchmark.unknown import unknown_record
 from equable.benchmark.user_methods import check_methods, method_errors, methods_of, with_current_digests
 from equable.errors import FileFormatError, MethodError
 from equable.files import write_sealed
 from equable.metrics import noise_floor
+from equable.outputs import Outputs
 
 SCHEMA = 1
 NOISE_FLOOR = "noise_floor"
@@ -100,7 +103,8 @@ def _has_score(folder: RunFolder, config: Config, name: str) -> bool:
 def score_step(folder: RunFolder, config: Config, step: tuple[int, int]) -> ScoreCount:
     """Make the records of one (seed, task) that are missing, damaged or of other outputs or settings."""
     seed, task = step
-    digest = outputs_digest(folder.task(seed, task))
+    outputs = folder.task(seed, task)
+    digest = outputs_digest(outputs)
     methods = methods_of(config)
     missing = [
         name
@@ -111,11 +115,14 @@ def score_step(folder: RunFolder, config: Config, step: tuple[int, int]) -> Scor
     floor = stored_record(floor_path)
     made_of = tuple(floor.get(key) for key in ("schema", "outputs", "n_bins"))
     floor_missing = made_of != (SCHEMA, digest, config.score.n_bins)
-    wanted = len(missing) + floor_missing
-    kept = len(methods) + 1 - wanted
+    unknown_path = folder.unknown / f"seed-{seed}.json"
+    has_unknown = (outputs / UNKNOWN_FILE).is_file()
+    unknown_missing = has_unknown and stored_record(unknown_path).get("outputs") != digest
+    wanted = len(missing) + floor_missing + unknown_missing
+    kept = len(methods) + 1 + has_unknown - wanted
     if not wanted:
         return ScoreCount(0, kept)
-    rows = StepTestRows(load_step(folder.task(seed, task)), seed, config.score, digest)
+    rows = StepTestRows(load_step(outputs), seed, config.score, digest)
     failed = []
     with one_thread():
         for name in missing:
@@ -126,6 +133,9 @@ def score_step(folder: RunFolder, config: Config, step: tuple[int, int]) -> Scor
                 failed.append(str(error))
         if floor_missing:
             write_sealed(floor_path, noise_record(rows))
+        if unknown_missing:
+            unknown = Outputs.load(outputs / UNKNOWN_FILE)
+            write_sealed(unknown_path, unknown_record(rows.step, unknown, seed, digest))
     return ScoreCount(wanted - len(failed), kept, tuple(failed))
 
 

@@ -157,7 +157,8 @@ def run_seed(job: SeedJob) -> ScoreCount:
 
 def remove_partial_files(folder: RunFolder, seed: int) -> None:
     """Remove the partial files of killed processes of this seed."""
-    patterns = {folder.seed(seed): "*", folder.scores: f".seed-{seed}_*", folder.arrivals: f".seed-{seed}.*"}
+    patterns = {folder.seed(seed): "*", folder.scores: f".seed-{seed}_*"}
+    patterns |= dict.fromkeys((folder.arrivals, folder.unknown), f".seed-{seed}.*")
     for path, pattern in patterns.items():
         for partial in path.rglob(f"{pattern}.part"):
             partial.unlink(missing_ok=True)

@@ -17,13 +17,13 @@ PLAIN = bool | int | float | str
 MAX_DEPTH = 8
 
 
-class Section(BaseModel):
+class SettingsTable(BaseModel):
     """A table of settings: no other keys, no conversion of types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class DataSettings(Section):
+class DataSettings(SettingsTable):
     """Which images or vectors."""
 
     source: str
@@ -31,7 +31,7 @@ class DataSettings(Section):
     image_size: Annotated[int, Field(ge=0)]
 
 
-class ScenarioSettings(Section):
+class ScenarioSettings(SettingsTable):
     """How classes become tasks."""
 
     order: Literal["random", "random_tasks", "size"] | list[int]
@@ -40,7 +40,7 @@ class ScenarioSettings(Section):
     validation_fraction: SHARE
 
 
-class NetworkSettings(Section):
+class NetworkSettings(SettingsTable):
     """A network of `equable.training.settings.NETWORK_TABLE`."""
 
     name: NetworkName
@@ -49,14 +49,14 @@ class NetworkSettings(Section):
     hidden: Annotated[int, Field(ge=1, le=65_536)]
 
 
-class ScoreSettings(Section):
+class ScoreSettings(SettingsTable):
     """How probabilities are scored."""
 
     n_bins: Annotated[int, Field(ge=1, le=10_000)]
     n_bootstrap: Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-class MethodSettings(Section):
+class MethodSettings(SettingsTable):
     """A user method, ``[methods.<name>]``; see `equable.benchmark.user_methods`."""
 
     #: ``file.py:Class`` or ``package.module:Class``.
@@ -69,7 +69,7 @@ class MethodSettings(Section):
     sha256: str = ""
 
 
-class Config(Section):
+class Config(SettingsTable):
     """All settings of a run, resolved; see ``presets/default.toml`` for what each means."""
 
     name: Annotated[str, Field(min_length=1)]

@@ -1,24 +1,24 @@
 """Rows of unknown classes: how well a score separates them from the test rows, which are of known classes.
 
 ``seed-<s>/task-<T>/unknown.npz`` holds the outputs of such rows after the last task. No calibrator is fitted
-for this; the measurements show what a threshold on a confidence or on a distance would achieve.
+for this; the measurements show what a threshold on a confidence or on a distance would achieve. Scoring
+writes ``unknown/seed-<s>.json`` with a record for each score and the SHA-256 of the outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from equable.arrays import FloatArray
 from equable.benchmark.methods import METHODS
-from equable.benchmark.task_outputs import Step, load_step
+from equable.benchmark.task_outputs import Step
 from equable.calibrators.prototypes import class_prototypes, distances_to_current
 from equable.outputs import Outputs
 
 FILE = "unknown.npz"
+SCHEMA = 1
 #: Share of the known rows that the threshold of the false positive rate keeps.
 KEPT = 0.95
 
@@ -65,12 +65,8 @@ def measure_unknown(step: Step, unknown: Outputs) -> dict[str, dict[str, float]]
     }
 
 
-def unknown_records(folder: Path, seeds: Iterable[int]) -> tuple[dict[str, Any], ...]:
-    """The measurements of those of these seeds of a run folder that have unknown rows."""
-    return tuple(
-        {"seed": seed, "score": score, **values}
-        for seed in seeds
-        for path in sorted(folder.glob(f"seed-{seed}/task-*/{FILE}"))
-        if (path.parent / "done.json").is_file()
-        for score, values in measure_unknown(load_step(path.parent), Outputs.load(path)).items()
-    )
+def unknown_record(step: Step, unknown: Outputs, seed: int, digest: str) -> dict[str, Any]:
+    """The measurements of one seed as they are stored; `digest` is that of the outputs of the step."""
+    found = measure_unknown(step, unknown)
+    records = [{"seed": seed, "score": score, **values} for score, values in found.items()]
+    return {"schema": SCHEMA, "outputs": digest, "records": records}

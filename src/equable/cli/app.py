@@ -47,7 +47,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Run = Annotated[Path, typer.Argument(help="Folder of a run.", exists=True, file_okay=False)]
+RunPath = Annotated[Path, typer.Argument(help="Folder of a run.", exists=True, file_okay=False)]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; an existing run is continued.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes at once.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from equable.cli.app import DataDir, Jobs, Json, Out, Run, app, print_either, print_json, print_rows
+from equable.cli.app import DataDir, Jobs, Json, Out, RunPath, app, print_either, print_json, print_rows
 
 if TYPE_CHECKING:
     from equable.benchmark.run import RunResult
@@ -141,7 +141,7 @@ def _print_run(result: RunResult, json: bool) -> None:
 
 
 @app.command(epilog="Examples: equable status runs/cifar10 · equable status runs/grid --json")
-def status(run: Run, json: Json = False) -> None:
+def status(run: RunPath, json: Json = False) -> None:
     """Show which seeds of a run or a grid are done, running, failed or missing."""
     from equable.benchmark.status import count_states
     from equable.benchmark.status import status as read_status
@@ -167,7 +167,7 @@ def status(run: Run, json: Json = False) -> None:
 
 @app.command(epilog="Examples: equable score runs/cifar10 · equable score runs/cifar10 --method mine.py:Mine")
 def score(
-    run: Run,
+    run: RunPath,
     method: Method = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1)] = None,
     json: Json = False,
@@ -190,7 +190,7 @@ def score(
 
 
 @app.command(epilog="Example: equable ablate runs/cifar10")
-def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
+def ablate(run: RunPath, jobs: Jobs = 1, json: Json = False) -> None:
     """Vary the settings of DATS and the size of the calibration buffer, from stored outputs."""
     from equable.benchmark.ablate import ablate_run
     from equable.benchmark.run_folder import open_run
@@ -204,7 +204,7 @@ def ablate(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
 
 
 @app.command(epilog="Example: equable arrivals runs/cifar10")
-def arrivals(run: Run, jobs: Jobs = 1, json: Json = False) -> None:
+def arrivals(run: RunPath, jobs: Jobs = 1, json: Json = False) -> None:
     """Calibrate stored outputs in batches of other sizes and mixes, and as a stream."""
     from equable.benchmark.batching import measure_arrivals
     from equable.benchmark.run_folder import open_run

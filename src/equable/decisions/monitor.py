@@ -166,7 +166,7 @@ class Monitor(Stream):
         if len(came):
             promised = float(confidence.mean())
             accuracy = float(right.mean())
-            ece = float(np.abs(bin_sums(confidence, right, N_BINS, "uniform").gap).sum() / len(came))
+            ece = float(np.abs(bin_sums(confidence, right, N_BINS, "uniform").signed_error).sum() / len(came))
         value = self._e_value()
         return MonitorStatus(
             self._rows, self._labelled, *self._window_facts(), promised, accuracy, ece, value, value >= ALARM

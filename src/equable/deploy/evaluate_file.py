@@ -13,7 +13,7 @@ import equable
 from equable.arrays import FloatArray, IntArray
 from equable.benchmark.batching import AS_GIVEN, STANDARD_ARRIVALS, batches_of
 from equable.benchmark.decide import Guarantee, measure_decisions
-from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import Score, rows_by_task, score_rows
 from equable.calibrators import CALIBRATORS, Calibrator, Uncalibrated
 from equable.calibrators.newton import is_at_bound
@@ -220,9 +220,6 @@ def _results(
     grouping: Grouping,
 ) -> Results:
     saved = {label: score for label, score in scores.items() if label != UNCALIBRATED}
-    methods = {
-        label: Method(label, "none", Uncalibrated, note=score.facts["file"]) for label, score in saved.items()
-    }
     best = min(scores.values(), key=lambda score: float(score.comparison["average_ece"]))
     floors = best.facts["noise_floor"][: best.task + 1]
     return Results(
@@ -232,7 +229,7 @@ def _results(
         scores={(0, score.task, label): score for label, score in scores.items()},
         noise={(0, best.task): {"noise_floor": floors, "average": float(np.mean(floors))}},
         decisions=tuple(decisions),
-        known={UNCALIBRATED: METHODS[UNCALIBRATED], **methods},
+        labels={label: label for label in saved},
         kinds={label: score.facts["calibrator"] for label, score in scores.items()},
         task_ids=ids,
         file=_source([score.facts for score in saved.values()], facts, grouping),

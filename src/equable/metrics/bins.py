@@ -25,7 +25,7 @@ class BinSums:
     hits: FloatArray
 
     @property
-    def gap(self) -> FloatArray:
+    def signed_error(self) -> FloatArray:
         """Hits − sum of confidences: the rows in the bin times (accuracy − mean confidence)."""
         return self.hits - self.confidence
 

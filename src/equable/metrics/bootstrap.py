@@ -41,19 +41,19 @@ class BinnedRows:
     confidence: np.ndarray  # in the dtype of the probabilities
     nll: FloatArray
 
-    def gap(self, rows: IntArray) -> FloatArray:
+    def signed_error(self, rows: IntArray) -> FloatArray:
         """Hit − confidence of some rows."""
         return self.hit[rows] - self.confidence[rows].astype(np.float64)
 
     def matrix(self, rows: IntArray, n_bins: int) -> FloatArray:
-        """(rows, n_bins + 1): the gap in the column of its bin, the NLL in the last one."""
+        """(rows, n_bins + 1): the signed error in the column of its bin, the NLL in the last one."""
         matrix = np.zeros((len(rows), n_bins + 1))
-        matrix[np.arange(len(rows)), self.index[rows]] = self.gap(rows)
+        matrix[np.arange(len(rows)), self.index[rows]] = self.signed_error(rows)
         matrix[:, -1] = self.nll[rows]
         return matrix
 
 
-Sides = tuple[BinnedRows, BinnedRows]  # before and after calibration
+BeforeAfter = tuple[BinnedRows, BinnedRows]  # before and after calibration
 
 
 def bin_rows(labels: IntArray, probabilities: np.ndarray, n_bins: int) -> BinnedRows:
@@ -63,7 +63,7 @@ def bin_rows(labels: IntArray, probabilities: np.ndarray, n_bins: int) -> Binned
     return BinnedRows(index, hit, confidence, row_nll(labels, probabilities))
 
 
-def can_vary(sides: Sides, rows: IntArray) -> bool:
+def can_vary(sides: BeforeAfter, rows: IntArray) -> bool:
     """Whether one task has enough rows, not all identical, for a bootstrap interval."""
     columns = (column for side in sides for column in (side.hit, side.confidence))
     spreads = (np.ptp(column[rows].astype(np.float64)) for column in columns)
@@ -71,7 +71,7 @@ def can_vary(sides: Sides, rows: IntArray) -> bool:
 
 
 def paired_bootstrap(
-    sides: Sides, rows: IntArray, n_bins: int, n_replicates: int, rng: Generator
+    sides: BeforeAfter, rows: IntArray, n_bins: int, n_replicates: int, rng: Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Resampled sums of one task, before and after, each (n_replicates, n_bins + 1), NLL last.
 
@@ -89,7 +89,7 @@ def paired_bootstrap(
     return totals[0], totals[1]
 
 
-def _strata(sides: Sides, rows: IntArray, n_bins: int) -> Iterator[tuple[IntArray, bool]]:
+def _strata(sides: BeforeAfter, rows: IntArray, n_bins: int) -> Iterator[tuple[IntArray, bool]]:
     """Pieces of the rows, and whether all rows of the piece share bins and hits."""
     before, after = sides
     # one number for each combination of both bins and both hits; sorted by it, equal rows lie together
@@ -104,13 +104,15 @@ def _strata(sides: Sides, rows: IntArray, n_bins: int) -> Iterator[tuple[IntArra
     yield from ((cell, True) for cell in cells if len(cell) >= LIMIT_ROWS)
 
 
-def _add_weighted(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArray, rng: Generator) -> None:
+def _add_weighted(
+    totals: FloatArray, sides: BeforeAfter, rows: IntArray, counts: IntArray, rng: Generator
+) -> None:
     """Draw counts[r] of the rows for replicate r, add their sums."""
     matrices = [side.matrix(rows, totals.shape[2] - 1) for side in sides]
     for block in row_blocks(len(counts), len(rows), elements=1 << 16):  # stays in the cache
         weights = _row_weights(counts[block], len(rows), rng)
         for total, matrix in zip(totals, matrices, strict=True):
-            total[block] += weights @ matrix  # Σ_i (times row i is drawn) · (its gap and NLL)
+            total[block] += weights @ matrix  # Σ_i (times row i is drawn) · (its signed error and NLL)
 
 
 def _row_weights(counts: IntArray, n_rows: int, rng: Generator) -> FloatArray:
@@ -122,12 +124,14 @@ def _row_weights(counts: IntArray, n_rows: int, rng: Generator) -> FloatArray:
     return weights.reshape(len(counts), n_rows).astype(np.float64)
 
 
-def _add_limit(totals: FloatArray, sides: Sides, rows: IntArray, counts: IntArray, rng: Generator) -> None:
+def _add_limit(
+    totals: FloatArray, sides: BeforeAfter, rows: IntArray, counts: IntArray, rng: Generator
+) -> None:
     """The same for rows that share their bins, with the Gaussian limit N(m μ, m Σ) of the sum of m draws."""
     before, after = sides
-    # Four columns per row: gap and NLL before, and their changes. A change of zero stays exactly zero.
-    start = np.column_stack([before.gap(rows), before.nll[rows]])
-    change = np.column_stack([after.gap(rows), after.nll[rows]]) - start
+    # Four columns per row: signed error and NLL before, and their changes. A change of zero stays zero.
+    start = np.column_stack([before.signed_error(rows), before.nll[rows]])
+    change = np.column_stack([after.signed_error(rows), after.nll[rows]]) - start
     values = np.hstack([start, change])
     mean = values.mean(axis=0)
     # The R of a QR decomposition is a root of the covariance, rootᵀ root = Σ, also where Σ is singular.

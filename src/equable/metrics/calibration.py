@@ -79,7 +79,7 @@ def maximum_calibration_error(
     0.25
     """
     sums = top_label_sums(y_true, y_prob, n_bins, strategy)
-    return float(np.max(np.abs(sums.gap) / np.maximum(sums.count, 1)))
+    return float(np.max(np.abs(sums.signed_error) / np.maximum(sums.count, 1)))
 
 
 def noise_floor(y_prob: Any, *, n_bins: int = 10, n_resamples: int = 200, random_state: Any = 0) -> float:
@@ -120,21 +120,21 @@ def _mean_absolute_gap(chance: FloatArray, n_resamples: int, rng: np.random.Gene
 
 def plug_in_error(sums: BinSums) -> float:
     """The ECE of the sums of its bins."""
-    return float(np.sum(np.abs(sums.gap)) / np.sum(sums.count))
+    return float(np.sum(np.abs(sums.signed_error)) / np.sum(sums.count))
 
 
 def _debiased(sums: BinSums) -> float:
     count = np.maximum(sums.count, 1)
     hit_rate = sums.hits / count
-    spread = np.sqrt(hit_rate * (1 - hit_rate) / count)
-    gap = np.abs(sums.gap) / count
-    folded = [_folded_normal_mean(g, s) for g, s in zip(gap.tolist(), spread.tolist(), strict=True)]
-    return max(0.0, float(np.sum(sums.count * (2 * gap - folded)) / np.sum(sums.count)))
+    deviation = np.sqrt(hit_rate * (1 - hit_rate) / count)
+    error = np.abs(sums.signed_error) / count
+    folded = [_folded_normal_mean(e, s) for e, s in zip(error.tolist(), deviation.tolist(), strict=True)]
+    return max(0.0, float(np.sum(sums.count * (2 * error - folded)) / np.sum(sums.count)))
 
 
-def _folded_normal_mean(mean: float, spread: float) -> float:
-    """E|N(mean, spread²)| for mean ≥ 0."""
-    if spread == 0.0:
+def _folded_normal_mean(mean: float, std: float) -> float:
+    """E|N(mean, std²)| for mean ≥ 0."""
+    if std == 0.0:
         return mean
-    z = mean / spread
-    return spread * math.sqrt(2 / math.pi) * math.exp(-z * z / 2) + mean * math.erf(z / math.sqrt(2))
+    z = mean / std
+    return std * math.sqrt(2 / math.pi) * math.exp(-z * z / 2) + mean * math.erf(z / math.sqrt(2))

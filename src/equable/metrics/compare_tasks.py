@@ -13,8 +13,8 @@ from equable.arrays import FloatArray, IntArray, as_count, as_generator, as_inte
 from equable.errors import InputError
 from equable.metrics.bootstrap import (
     LEAST_REPLICATES,
+    BeforeAfter,
     BinnedRows,
-    Sides,
     bin_rows,
     bootstrap_interval,
     can_vary,
@@ -185,7 +185,7 @@ def compare_tasks(
     )
 
 
-def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> Sides:
+def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> BeforeAfter:
     labels, left = checked_pair(y_true, before, "before")
     right = as_probabilities(after, "after")
     if right.shape != left.shape:
@@ -195,9 +195,11 @@ def _both_sides(y_true: Any, before: Any, after: Any, n_bins: int) -> Sides:
 
 def _sums(side: BinnedRows, members: list[IntArray], n_bins: int) -> FloatArray:
     """Sums over the rows of each task, in the layout of one replicate: (tasks, 1, n_bins + 1)."""
-    gaps = [np.bincount(side.index[rows], weights=side.gap(rows), minlength=n_bins) for rows in members]
+    errors = [
+        np.bincount(side.index[rows], weights=side.signed_error(rows), minlength=n_bins) for rows in members
+    ]
     nll = [side.nll[rows].sum() for rows in members]
-    return np.column_stack([gaps, nll])[:, None, :]
+    return np.column_stack([errors, nll])[:, None, :]
 
 
 class _Scores:
@@ -210,7 +212,7 @@ class _Scores:
         self.nll_before, self.nll = sums[..., -1] / n
         self.ece_before, self.ece = np.abs(sums[..., :-1]).sum(axis=3) / n
         self.delta_ece = self.ece - self.ece_before
-        # The pooled ECE adds the gaps of a bin over tasks before it takes absolute values.
+        # The pooled ECE adds the signed errors of a bin over tasks before it takes absolute values.
         self.pooled_before, self.pooled = np.abs(sums[..., :-1].sum(axis=1)).sum(axis=2) / counts.sum()
 
     def overall(self) -> dict[str, FloatArray]:
@@ -231,7 +233,7 @@ class _Scores:
 
 
 def _task_scores(
-    t: int, task: int, rows: IntArray, sides: Sides, estimate: _Scores, interval: Interval | None
+    t: int, task: int, rows: IntArray, sides: BeforeAfter, estimate: _Scores, interval: Interval | None
 ) -> TaskScores:
     """The scores of task number t, whose id is `task`."""
     before, after = (float(side.hit[rows].mean()) for side in sides)

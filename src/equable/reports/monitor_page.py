@@ -16,7 +16,7 @@ from equable.decisions.monitor import ALARM, MOST_ROWS, MonitorStatus
 from equable.errors import FileFormatError
 from equable.files import StrPath
 from equable.reports.figures import Plot
-from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, LOOKS, MUTED, VERMILION, new_figure
+from equable.reports.figures.style import BLUE, GREEN, INK, LINE_WIDTH, MUTED, STYLES, VERMILION, new_figure
 from equable.reports.page import render_page
 from equable.reports.page_sections import Page, PageSection
 from equable.reports.results import percent_text
@@ -180,13 +180,13 @@ def _draw_accuracy(lines: Sequence[MonitorStatus]) -> Figure:
 
 def _draw_mix(lines: Sequence[MonitorStatus]) -> Figure:
     figure, (axes,) = new_figure(2.6)
-    looks = list(LOOKS.values())
+    styles = list(STYLES.values())
     n_tasks = len(lines[-1].mix or ())
     mixed = [line for line in lines if line.mix and len(line.mix) == n_tasks]
     shares = 100 * np.array([line.mix for line in mixed])
     for t in range(n_tasks):
-        look = looks[(t + 1) % len(looks)]
-        line = look.options(marker="", linewidth=LINE_WIDTH)
+        style = styles[(t + 1) % len(styles)]
+        line = style.options(marker="", linewidth=LINE_WIDTH)
         axes.plot(_values(mixed, "rows"), shares[:, t], label=f"task {t + 1}", **line)
     if n_tasks <= LEGEND_TASKS:
         figure.legend(ncols=min(n_tasks, 6), loc="outside upper left", handlelength=2.2)

@@ -44,7 +44,7 @@ class Page:
     """The content of a page. `tiles` are (name, value, detail)."""
 
     title: str
-    kicker: str
+    subtitle: str
     lead: str
     sentences: Sequence[str]
     tiles: Sequence[tuple[str, str, str]]
@@ -56,7 +56,7 @@ def run_page(run: Results, tables: Sequence[Table], figures: Sequence[Plot]) -> 
     lead, *others = summarise(run)
     kept = _sections(run, {t.name: t for t in tables}, {f.name: f for f in figures})
     if run.file is None:
-        return Page(run.title, _kicker(run), lead, others, _tiles(run), [*kept, *_receipts([run])])
+        return Page(run.title, _subtitle(run), lead, others, _tiles(run), [*kept, *_receipts([run])])
     kept.append(PageSection("files", "Files", facts=run.file.facts))
     others += [run.file.about, HELD_OUT]
     return Page(run.title, "equable evaluate", lead, others, _tiles(run), kept)
@@ -75,7 +75,7 @@ def runs_page(runs: Sequence[Results], figures: Sequence[Plot]) -> Page:
     return Page(title, "equable report", leads[0], leads[1:], (), [*sections, *_receipts(runs)])
 
 
-def _kicker(run: Results) -> str:
+def _subtitle(run: Results) -> str:
     seeds = f"{len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''}"
     tasks = f"{run.n_tasks}{'' if run.is_finished else f' of {run.planned_tasks}'} tasks"
     learner = run.config.get("training", {}).get("learner", "er")

@@ -18,10 +18,11 @@ _PAPER: dict[str, Any] = tomllib.loads((files("equable.reports") / "paper.toml")
 SETTINGS: dict[str, dict[str, int]] = _PAPER["settings"]
 #: Backbone of the paper's runtimes and ablations.
 TIMED_BACKBONE = "slim_resnet18"
-#: Settings that the paper leaves open: the presets choose them.
-FREE = (
-    *("training.batch_size", "training.momentum", "training.weight_decay", "training.max_epochs"),
-    *("training.early_stopping", "training.settle_batch_norm", "training.augmentation", "training.precision"),
+#: Settings whose values the paper gives; the presets choose all others.
+FIXED = (
+    *("data.image_size", "scenario.order", "scenario.tasks", "network.nf", "training.learner"),
+    *("training.learning_rate", "training.patience", "training.memory_size", "training.calibration_percent"),
+    "score.n_bins",
 )
 #: Settings of place and repetition, which are not compared.
 NO_EXPERIMENT = ("name", "paper", "data.source", "score.n_bootstrap", *FREE_KEYS)
@@ -75,7 +76,7 @@ def settings_apart(
 ) -> list[str]:
     """``key value (paper: value)`` for every setting of a run that differs from the paper's preset.
 
-    A setting that the paper does not give is compared with the preset's own.
+    A setting that the paper does not give is ``key value (preset: value)``.
 
     Examples
     --------
@@ -94,7 +95,7 @@ def settings_apart(
     if given["network.name"] != expected["network.name"]:  # the paper prints results of both backbones
         expected = {key: value for key, value in expected.items() if not key.startswith("network.")}
     apart = [
-        f"{key} {_shown(given[key])} ({'preset' if key in FREE else 'paper'}: {_shown(value)})"
+        f"{key} {_shown(given[key])} ({'paper' if key in FIXED else 'preset'}: {_shown(value)})"
         for key, value in expected.items()
         if key not in NO_EXPERIMENT and given[key] != value
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from equable.benchmark.batching import STREAM_ROWS, WHOLE
-from equable.reports.figures.style import PAPER, Look, Plot, draw_spreads, looks_of, new_figure
+from equable.reports.figures.style import PAPER, LineStyle, Plot, draw_means, new_figure, styles_of
 from equable.reports.results import Arrival, Results, number
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def arrivals_plot(run: Results) -> Plot | None:
 def draw_arrivals(run: Results) -> Figure:
     """The lines of methods that ignore batches are flat."""
     methods = drawn_methods(run)
-    looks = looks_of(run, methods)
+    styles = styles_of(methods, run.kinds)
     panels = [kind for kind in PANELS if any(way[0] == kind for way in run.arrivals_measured)]
     figure, axes = new_figure(1.7 * len(panels) + 0.75, rows=len(panels), sharey=True)
     flat = [m for m in methods if run.ignores_batches(m)]
@@ -57,11 +57,11 @@ def draw_arrivals(run: Results) -> Figure:
         ways = [way for way in run.arrivals_measured if way[0] == kind]
         stream = [way for way in run.arrivals_measured if way[0] == "stream"] if kind == "drift" else []
         for method in flat:
-            panel.axhline(eces(run, method)[0], label=run.label(method), **looks[method].options(marker=""))
+            panel.axhline(eces(run, method)[0], label=run.label(method), **styles[method].options(marker=""))
         for place, method in enumerate(aware):
             shift = 0.09 * (place - (len(aware) - 1) / 2)
-            _draw_line(panel, run, method, ways, shift, looks[method])
-            _draw_line(panel, run, method, stream, len(ways) + shift, looks[method], hollow=True)
+            _draw_line(panel, run, method, ways, shift, styles[method])
+            _draw_line(panel, run, method, stream, len(ways) + shift, styles[method], hollow=True)
         panel.set_xticks(range(len(ways) + len(stream)), [_tick(way) for way in (*ways, *stream)])
         panel.set_title(PANELS[kind])
         panel.set_xlim(-0.45, 4.45)
@@ -76,7 +76,13 @@ def draw_arrivals(run: Results) -> Figure:
 
 
 def _draw_line(
-    axes: Axes, run: Results, method: str, ways: list[Arrival], start: float, look: Look, hollow: bool = False
+    axes: Axes,
+    run: Results,
+    method: str,
+    ways: list[Arrival],
+    start: float,
+    style: LineStyle,
+    hollow: bool = False,
 ) -> None:
     """A method's line from `start` on; hollow: points without a line."""
     found = [run.arrival_value(method, way) for way in ways]
@@ -86,7 +92,7 @@ def _draw_line(
     options = {"linestyle": "none", "markerfacecolor": PAPER} if hollow else {}
     x = [start + place for place in range(len(values))]
     label = "_" if hollow else run.label(method)
-    draw_spreads(axes, x, values, label, look, capsize=0, elinewidth=0.7, **options)
+    draw_means(axes, x, values, label, style, capsize=0, elinewidth=0.7, **options)
 
 
 def _tick(way: Arrival) -> str:

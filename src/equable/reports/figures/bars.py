@@ -14,11 +14,11 @@ from equable.reports.figures.style import (
     ORANGE,
     PAPER,
     SKY,
-    Look,
+    STYLES,
+    LineStyle,
     Plot,
     bar_rows,
-    draw_spreads,
-    look,
+    draw_means,
     new_figure,
 )
 from equable.reports.results import ABLATION_TITLES, Results
@@ -42,13 +42,13 @@ def _draw_ablation(run: Results, name: str) -> Figure:
     figure, (axes,) = new_figure(2.7)
     for method in run.ablation_methods(name):
         values = run.ablation_values(name, "average_ece", method)
-        draw_spreads(axes, list(values), list(values.values()), run.label(method), look(method))
+        draw_means(axes, list(values), list(values.values()), run.label(method), STYLES[method])
         axes.set_xticks(list(values))
     found = {s: paper.printed_ablation(name, run.paper, s, run.backbone) for s in values}
     printed = {s: p for s, p in found.items() if p is not None}
     if printed:
         means, stds = zip(*printed.values(), strict=True)
-        line = Look(INK, "D", ":").options(markerfacecolor=PAPER, capsize=2.5, label="DATS, paper")
+        line = LineStyle(INK, "D", ":").options(markerfacecolor=PAPER, capsize=2.5, label="DATS, paper")
         axes.errorbar(list(printed), means, yerr=stds, **line)
     figure.legend(loc="outside upper left", ncols=3)
     axes.set_xlabel(ablation_title(name))

@@ -9,7 +9,7 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.benchmark.score_record import ACCEPTED_ERROR, Score
-from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, Plot, looks_of, new_figure
+from equable.reports.figures.style import BLUE, MUTED, PAPER, VERMILION, Plot, new_figure, styles_of
 from equable.reports.results import Results, mean_of, percent_text
 from equable.reports.sentences import TOLERATED, accepted_sentence, featured
 
@@ -111,14 +111,14 @@ def referral_plot(run: Results) -> Plot:
 
 
 def _draw_referral(run: Results) -> Figure:
-    looks = looks_of(run, ["uncalibrated", *featured(run)])
+    styles = styles_of(["uncalibrated", *featured(run)], run.kinds)
     figure, panels = _panel_grid(len(run.views), 1.35 if len(run.views) > 1 else 2.4)
     for axes, view in zip(panels, run.views, strict=True):
         axes.set_title(run.task_name(view), fontweight="bold" if view == run.views[-1] else None)
         axes.axhline(100 * ACCEPTED_ERROR, color=MUTED, linewidth=0.8, linestyle=":")
-        for method, look in looks.items():
+        for method, style in styles.items():
             errors = 100 * mean_referral(run.at(method), view)
-            axes.plot(100 * (1 - SHARES), errors, label=run.label(method), **look.options(marker=""))
+            axes.plot(100 * (1 - SHARES), errors, label=run.label(method), **style.options(marker=""))
         axes.set_xticks([0, 50, 100])
         axes.grid(axis="y")
     panels[0].set_ylim(bottom=0)  # shared by all panels; set last, because it ends the autoscaling

@@ -7,10 +7,11 @@ background included. Text stays text: it can be searched, read aloud and takes t
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from equable.reports.results import Results, Spread
+    from equable.reports.results import MeanStd, Results
 
 PAPER, INK, MUTED, GRID = "#ffffff", "#1f2328", "#6b7280", "#dfe3e8"
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY = "#e69f00", "#56b4e9"  # of the same, too pale for lines on white: for areas
-#: Light → dark; `LOOKS` adds those of methods.
+#: Light → dark; `STYLES` adds those of methods.
 DARK = {
     PAPER: "#14171c",
     INK: "#e6e9ee",
@@ -45,7 +46,7 @@ WIDTH = 4.8  # inches: at a phone's width letters keep their size
 LINE_WIDTH, MARKER_SIZE = 1.6, 5.0  # points
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """Colour, marker and line of a method, as matplotlib names them: never colour alone."""
 
     color: str
@@ -66,47 +67,42 @@ FOUR_POINTED = (4, 1, 0)  # a star, as matplotlib spells it
 #: No two share a colour, no two a marker. TaskMix is what we recommend and is drawn stronger. Colours beyond
 #: those above have at least 3:1 against the ground and are chosen by computation to be far from one another,
 #: also for people who confuse red and green, or blue and yellow.
-LOOKS = {
-    "uncalibrated": Look(MUTED, "8", ":"),
-    "ts": Look("#2a14b4", "v", "--", dark="#4a68ff"),
-    "ets": Look("#17626a", "^", "-.", dark="#7fdcf0"),
-    "pts": Look("#9b71f9", "<", ":", dark="#b8a4ff"),
-    "rc": Look(VERMILION, "s", "--"),
-    "rc_brier": Look("#8b5507", "D", "-.", dark="#e6b422"),
-    "tcil": Look(PURPLE, "p", "--"),
-    "dats": Look(BLUE, "o", "-"),
-    "lascal": Look("#672343", "X", "-.", dark="#b04f7c"),
-    "arc": Look(GREEN, "P", "-"),
-    "bic": Look("#544b0c", "h", "--", dark="#858a2c"),
-    "bcts": Look("#7711de", ">", "-.", dark="#9556e0"),
-    "bias": Look("#0c3e0e", "d", ":", dark="#a7f29b"),
-    "taskmix": Look("#ba0c58", "*", "-", linewidth=2.4, markersize=9, dark="#ff3f95"),
-    "oracle_task": Look("#a67b4c", FOUR_POINTED, "-", markersize=8, dark="#b98a62"),
-    "oracle_single": Look("#b71d13", "+", "--", markersize=7, dark="#e0443a"),
-    "oracle_test": Look("#3a494c", "1", ":", markersize=7, dark="#4f9096"),
+STYLES = {
+    "uncalibrated": LineStyle(MUTED, "8", ":"),
+    "ts": LineStyle("#2a14b4", "v", "--", dark="#4a68ff"),
+    "ets": LineStyle("#17626a", "^", "-.", dark="#7fdcf0"),
+    "pts": LineStyle("#9b71f9", "<", ":", dark="#b8a4ff"),
+    "rc": LineStyle(VERMILION, "s", "--"),
+    "rc_brier": LineStyle("#8b5507", "D", "-.", dark="#e6b422"),
+    "tcil": LineStyle(PURPLE, "p", "--"),
+    "dats": LineStyle(BLUE, "o", "-"),
+    "lascal": LineStyle("#672343", "X", "-.", dark="#b04f7c"),
+    "arc": LineStyle(GREEN, "P", "-"),
+    "bic": LineStyle("#544b0c", "h", "--", dark="#858a2c"),
+    "bcts": LineStyle("#7711de", ">", "-.", dark="#9556e0"),
+    "bias": LineStyle("#0c3e0e", "d", ":", dark="#a7f29b"),
+    "taskmix": LineStyle("#ba0c58", "*", "-", linewidth=2.4, markersize=9, dark="#ff3f95"),
+    "oracle_task": LineStyle("#a67b4c", FOUR_POINTED, "-", markersize=8, dark="#b98a62"),
+    "oracle_single": LineStyle("#b71d13", "+", "--", markersize=7, dark="#e0443a"),
+    "oracle_test": LineStyle("#3a494c", "1", ":", markersize=7, dark="#4f9096"),
 }
-DARK |= {look.color: look.dark for look in LOOKS.values() if look.dark}
-#: The look of a method without a row in `LOOKS`.
-OTHER_LOOK = Look(INK, "H", ":")
+DARK |= {style.color: style.dark for style in STYLES.values() if style.dark}
+#: The style of a method without a row in `STYLES`.
+OTHER_STYLE = LineStyle(INK, "H", ":")
 
 
-def distinct_looks(kinds: Sequence[str]) -> list[Look]:
-    """A look for each method by its kind; the second of a kind and unknown kinds get unused looks."""
-    own = [LOOKS.get(kind) if kinds.index(kind) == i else None for i, kind in enumerate(kinds)]
-    spare = [look for look in (OTHER_LOOK, *LOOKS.values()) if look not in own]
-    rest = iter(spare * (1 + len(kinds) // len(spare)))
-    return [look or next(rest) for look in own]
+def styles_of(
+    methods: Sequence[str], kinds: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, LineStyle]:
+    """Method → its style in a figure of these methods: that of its kind, by default of its own name.
 
-
-def looks_of(run: Results, methods: Sequence[str]) -> dict[str, Look]:
-    """Method → its look in a figure of these methods."""
-    looks = distinct_looks([run.kinds.get(method, method) for method in methods])
-    return dict(zip(methods, looks, strict=True))
-
-
-def look(method: str) -> Look:
-    """The look of a method; those without a row in `LOOKS` share `OTHER_LOOK`."""
-    return LOOKS.get(method, OTHER_LOOK)
+    The second method of a kind, and methods of unknown kinds, get styles that no other has.
+    """
+    names = [kinds.get(method, method) for method in methods]
+    own = [STYLES.get(kind) if names.index(kind) == i else None for i, kind in enumerate(names)]
+    spare = [style for style in (OTHER_STYLE, *STYLES.values()) if style not in own]
+    rest = iter(spare * (1 + len(methods) // len(spare)))
+    return {method: style or next(rest) for method, style in zip(methods, own, strict=True)}
 
 
 @contextmanager
@@ -129,14 +125,14 @@ def new_figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -
     return figure, list(axes.flat)
 
 
-def draw_spreads(
-    axes: Axes, x: Sequence[float], values: Sequence[Spread], label: str, look: Look, **options: Any
+def draw_means(
+    axes: Axes, x: Sequence[float], values: Sequence[MeanStd], label: str, style: LineStyle, **options: Any
 ) -> None:
     """A line through means in percent, with whiskers where there is more than one seed."""
     several = any(value.n > 1 for value in values)
     stds = [100 * value.std for value in values] if several else None
     whiskers = {"capsize": 2.5, "elinewidth": 1}
-    line = look.options(**whiskers | options)
+    line = style.options(**whiskers | options)
     axes.errorbar(x, [100 * value.mean for value in values], yerr=stds, label=label, **line)
 
 

@@ -12,17 +12,17 @@ from equable.reports.figures.style import (
     BLUE,
     INK,
     PAPER,
+    STYLES,
     VERMILION,
-    Look,
+    LineStyle,
     Plot,
     bar_rows,
-    look,
-    looks_of,
     new_figure,
+    styles_of,
     task_axis,
     temperature_axis,
 )
-from equable.reports.results import Results, Spread, number, number_list, points_text
+from equable.reports.results import MeanStd, Results, number, number_list, points_text
 from equable.reports.sentences import lead_method, run_names
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def draw_worst(runs: Sequence[Results]) -> Figure:
     return figure
 
 
-def _draw_bars(axes: Axes, values: dict[str, Spread]) -> None:
+def _draw_bars(axes: Axes, values: dict[str, MeanStd]) -> None:
     tips = []
     for row, value in enumerate(values.values()):
         mean = 100 * value.mean
@@ -96,9 +96,9 @@ def draw_confidence(run: Results) -> Figure:
     """One line per method; its accuracy as points where it changes predicted classes."""
     figure, (axes,) = new_figure(2.9)
     x = task_axis(axes, run)
-    looks = looks_of(run, list(dict.fromkeys(["uncalibrated", lead_method(run)])))
-    same = all(map(run.keeps_prediction, looks))
-    for method, style in looks.items():
+    styles = styles_of(list(dict.fromkeys(["uncalibrated", lead_method(run)])), run.kinds)
+    same = all(map(run.keeps_prediction, styles))
+    for method, style in styles.items():
         label = run.label(method).replace("Uncalibrated", "uncalibrated")
         confidence = 100 * run.listed(method, lambda s: s.confidence)
         accuracy = [100 * value for value in run.task_means(method, "accuracy")]
@@ -115,7 +115,7 @@ def draw_confidence(run: Results) -> Figure:
     return figure
 
 
-def _band(axes: Axes, x: Sequence[int], values: FloatArray, name: str, style: Look) -> None:
+def _band(axes: Axes, x: Sequence[int], values: FloatArray, name: str, style: LineStyle) -> None:
     """Mean over seeds as a line, their standard deviation as whiskers."""
     error = np.nanstd(values, axis=0) if len(values) > 1 else None
     options = style.options(label=name, capsize=2.5, elinewidth=1)
@@ -140,8 +140,8 @@ def ideal_plot(run: Results) -> Plot | None:
 def _draw_ideal(run: Results, ideal: FloatArray, single: FloatArray) -> Figure:
     figure, (axes,) = new_figure(2.7)
     x = task_axis(axes, run)
-    _band(axes, x, ideal, "each task's own", look("oracle_task"))
-    axes.plot(x, single.mean(axis=0), label="one for all", **look("oracle_single").options())
+    _band(axes, x, ideal, "each task's own", STYLES["oracle_task"])
+    axes.plot(x, single.mean(axis=0), label="one for all", **STYLES["oracle_single"].options())
     temperature_axis(axes, [*ideal.mean(axis=0), *single.mean(axis=0)])
     figure.legend(loc="outside upper left", ncols=2, handlelength=2.2)
     return figure
@@ -163,9 +163,9 @@ def draw_learned_temperature(run: Results) -> Figure:
     found = dict(sorted(means.items(), key=lambda item: -item[1][-1]))
     figure, (axes,) = new_figure(max(3.3, 0.2 * len(found)))
     x = task_axis(axes, run)
-    looks = looks_of(run, list(means))
+    styles = styles_of(list(means), run.kinds)
     for method, mean in found.items():
-        style = looks[method]
+        style = styles[method]
         ideal = method == "oracle_task"
         if ideal:
             axes.plot(x, mean, color=style.color, linewidth=6, alpha=0.35, zorder=1)

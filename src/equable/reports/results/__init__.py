@@ -2,13 +2,13 @@
 
 from equable.reports.results.load import load_results
 from equable.reports.results.numbers import (
-    Spread,
+    MeanStd,
     mean_of,
+    mean_std,
     number,
     number_list,
     percent_text,
     points_text,
-    spread,
 )
 from equable.reports.results.results import ABLATION_TITLES, Arrival, FileSource, Results
 
@@ -17,12 +17,12 @@ __all__ = [
     "Arrival",
     "FileSource",
     "Results",
-    "Spread",
+    "MeanStd",
     "load_results",
     "mean_of",
     "number",
     "number_list",
     "percent_text",
     "points_text",
-    "spread",
+    "mean_std",
 ]

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from equable.benchmark.batching import SCHEMA
-from equable.benchmark.methods import METHODS, Method
+from equable.benchmark import batching, unknown
+from equable.benchmark.methods import METHODS
 from equable.benchmark.run_folder import changes
 from equable.benchmark.score_record import Score
 from equable.benchmark.settings_layers import parse_toml
-from equable.benchmark.unknown import unknown_records
-from equable.calibrators import Uncalibrated
 from equable.errors import FileFormatError
 from equable.files import read_json, read_sealed
 from equable.reports.results.results import Record, Results
 
 
 def load_results(folder: Path) -> Results:
-    """Read the scores of a run folder; ablations, noise floors and provenance where they exist."""
+    """Read the scores of a run folder; everything else where it exists."""
     scores = {}
     noise = {}
     for path in sorted((folder / "scores").glob("seed-*_task-*.json")):
@@ -34,9 +31,11 @@ def load_results(folder: Path) -> Results:
     _require_one_setting(folder, scores)
     last = max(task for _, task, _ in scores)
     outputs = {score.outputs for (_, task, _), score in scores.items() if task == last}
-    arrivals = list(_arrivals(folder / "arrivals", outputs))
+    arrivals = list(_measured(folder / "arrivals", outputs, batching.SCHEMA))
+    unknowns = _measured(folder / "unknown", outputs, unknown.SCHEMA)
     settings = folder / "config.toml"
     config = parse_toml(settings.read_text(encoding="utf-8", errors="replace"), str(settings))
+    methods = config.get("methods", {})
     return Results(
         name=folder.resolve().name,
         config=config,
@@ -46,18 +45,9 @@ def load_results(folder: Path) -> Results:
         ablations=_ablations(folder / "ablations", outputs),
         arrivals=tuple(record for stored in arrivals for record in stored["records"]),
         decisions=tuple(record for stored in arrivals for record in stored.get("decisions", [])),
-        unknown=unknown_records(folder, sorted({seed for seed, task, _ in scores if task == last})),
-        known=METHODS | _own_methods(config),
+        unknown=tuple(record for stored in unknowns for record in stored["records"]),
+        labels={name: str(own.get("label", name)) for name, own in methods.items() if name not in METHODS},
     )
-
-
-def _own_methods(config: Mapping[str, Any]) -> dict[str, Method]:
-    """The user's own methods as the settings name them; their code is not needed here."""
-    return {
-        name: Method(str(table.get("label", name)), "none", Uncalibrated)
-        for name, table in config.get("methods", {}).items()
-        if name not in METHODS
-    }
 
 
 def _require_one_setting(folder: Path, scores: Mapping[tuple[int, int, str], Score]) -> None:
@@ -85,11 +75,11 @@ def _ablations(folder: Path, outputs: set[str]) -> tuple[Record, ...]:
     return tuple({**r, "ablation": name, "method": "rc" if rc else "dats"} for r, name, rc in split)
 
 
-def _arrivals(folder: Path, outputs: set[str]) -> Iterator[Record]:
+def _measured(folder: Path, outputs: set[str], schema: int) -> Iterator[Record]:
     """What was measured on these outputs; the rest is outdated."""
     for path in sorted(folder.glob("seed-*.json")):
         value = read_sealed(path)
         if not isinstance(value, dict) or not {"outputs", "records"} <= set(value):
-            raise FileFormatError(f"{path} must hold arrivals; it holds other keys. Delete it")
-        if value.get("schema") == SCHEMA and value["outputs"] in outputs:
+            raise FileFormatError(f"{path} must hold records; it holds other keys. Delete it")
+        if value.get("schema") == schema and value["outputs"] in outputs:
             yield value

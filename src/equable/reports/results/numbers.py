@@ -10,7 +10,7 @@ import numpy as np
 Ends = tuple[float, float]
 
 
-class Spread(NamedTuple):
+class MeanStd(NamedTuple):
     """Mean and standard deviation (ddof 0) over n seeds; fractions, nats or seconds."""
 
     mean: float
@@ -18,20 +18,20 @@ class Spread(NamedTuple):
     n: int
 
 
-def spread(values: Iterable[float | None]) -> Spread | None:
+def mean_std(values: Iterable[float | None]) -> MeanStd | None:
     """Mean and standard deviation of the values that are finite numbers, None where there is none.
 
     Examples
     --------
-    >>> from equable.reports.results import spread
-    >>> spread([1.0, 3.0, None])
-    Spread(mean=2.0, std=1.0, n=2)
+    >>> from equable.reports.results import mean_std
+    >>> mean_std([1.0, 3.0, None])
+    MeanStd(mean=2.0, std=1.0, n=2)
     """
     array = np.array([v for v in values if v is not None and np.isfinite(v)], dtype=np.float64)
-    return Spread(float(array.mean()), float(array.std()), len(array)) if len(array) else None
+    return MeanStd(float(array.mean()), float(array.std()), len(array)) if len(array) else None
 
 
-def mean_of(value: Spread | None) -> float:
+def mean_of(value: MeanStd | None) -> float:
     """The mean; NaN where there is none."""
     return float("nan") if value is None else value.mean
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.benchmark.batching import WHOLE
-from equable.benchmark.methods import METHODS, Method
+from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import Score
-from equable.calibrators import Uncalibrated
 from equable.metrics.bootstrap import LEAST_REPLICATES
-from equable.reports.results.numbers import Ends, Spread, mean_interval, mean_of, spread
+from equable.reports.results.numbers import Ends, MeanStd, mean_interval, mean_of, mean_std
 from equable.training.settings import NETWORK_TABLE
 
 #: The ways in which rows arrive, in the order of tables.
@@ -55,8 +54,8 @@ class Results:
     unknown: tuple[Record, ...] = ()  # rows of no known class, for each seed and score
     #: Runtimes by (seed, task, method) that were kept where the scores of earlier tasks were not.
     seconds: Mapping[tuple[int, int, str], Mapping[str, float]] = field(default_factory=dict)
-    #: The rows of `METHODS` and the user's own; for a file, the saved calibrators.
-    known: Mapping[str, Method] = field(default_factory=lambda: METHODS)
+    #: Name → label of the methods that are not in `METHODS`: the user's own; for a file, its calibrators.
+    labels: Mapping[str, str] = field(default_factory=dict)
     #: Method → name in `METHODS` whose colour and marker it has.
     kinds: Mapping[str, str] = field(default_factory=dict)
     #: Ids of the tasks in a file; a run numbers its tasks from 1.
@@ -97,14 +96,16 @@ class Results:
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """Names in the order of `known`, unknown ones last."""
+        """Names in the order of `METHODS` and `labels`, unknown ones last."""
         seen = {method for _, task, method in self.scores if task == self.n_tasks - 1}
-        return (*(m for m in self.known if m in seen), *sorted(seen - set(self.known)))
+        known = [*METHODS, *self.labels]
+        return (*(m for m in known if m in seen), *sorted(seen - set(known)))
 
     @property
     def ranked(self) -> tuple[str, ...]:
         """The methods that are compared: no variants, no oracles, none that lacks a seed."""
-        compared = [m for m in self.methods if not (self.method(m).variant or self.method(m).oracle)]
+        shown = {name for name, method in METHODS.items() if not (method.variant or method.oracle)}
+        compared = [m for m in self.methods if m in shown or m in self.labels]
         return tuple(m for m in compared if m == "uncalibrated" or self.is_whole(m))
 
     def is_whole(self, method: str) -> bool:
@@ -134,18 +135,22 @@ class Results:
         """Whether the last planned task has been learnt."""
         return self.n_tasks == self.planned_tasks
 
-    def method(self, name: str) -> Method:
-        """The method of this name; an unknown name is shown, unranked."""
-        return self.known.get(name) or Method(name, "none", Uncalibrated, variant=True)
+    def is_oracle(self, name: str) -> bool:
+        """Whether the method knows task or test labels."""
+        return name in METHODS and METHODS[name].oracle
 
     def label(self, name: str) -> str:
         """The method's name in tables and figures."""
-        return self.method(name).label
+        return METHODS[name].label if name in METHODS else self.labels.get(name, name)
+
+    def note(self, name: str) -> str:
+        """What an oracle knows; the file of a saved calibrator."""
+        return METHODS[name].note if name in METHODS else str(self.at(name)[0].facts.get("file", ""))
 
     @property
     def own(self) -> tuple[str, ...]:
         """The user's own methods; for a file, its calibrators."""
-        return tuple(m for m in self.methods if m in self.known and m not in METHODS)
+        return tuple(m for m in self.methods if m in self.labels)
 
     @property
     def title(self) -> str:
@@ -173,17 +178,17 @@ class Results:
         keys = ((seed, self.n_tasks - 1 if task is None else task, method) for seed in self.seeds)
         return [self.scores[key] for key in keys if key in self.scores]
 
-    def metric(self, method: str, name: str, task: int | None = None) -> Spread | None:
+    def metric(self, method: str, name: str, task: int | None = None) -> MeanStd | None:
         """A value of the comparison, such as average_ece; scores made before a metric was added have none."""
-        return spread([score.comparison.get(name) for score in self.at(method, task)])
+        return mean_std([score.comparison.get(name) for score in self.at(method, task)])
 
     def mean(self, method: str, name: str) -> float:
         """Mean over seeds of a value of the comparison; NaN where there is none."""
         return mean_of(self.metric(method, name))
 
-    def of_task(self, method: str, name: str, index: int) -> Spread | None:
+    def of_task(self, method: str, name: str, index: int) -> MeanStd | None:
         """A value of one task after the last, such as delta_ece; index `n_tasks` is all rows together."""
-        return spread([_of_view(score.comparison, name, index) for score in self.at(method)])
+        return mean_std([_of_view(score.comparison, name, index) for score in self.at(method)])
 
     def task_means(self, method: str, name: str) -> list[float]:
         """Means over seeds of a value of each task after the last; NaN where there is none."""
@@ -219,18 +224,18 @@ class Results:
         """Seeds in which a temperature of the method ended at an end of the package's range."""
         return sum(bool(score.facts.get("at_bound")) for score in self.at(method))
 
-    def floor(self, index: int | None = None) -> Spread | None:
+    def floor(self, index: int | None = None) -> MeanStd | None:
         """Noise floor of the average ECE after the last task, or of one task."""
         keys = ((seed, self.n_tasks - 1) for seed in self.seeds)
         found = [self.noise[key] for key in keys if key in self.noise]
-        return spread([r["average"] if index is None else r["noise_floor"][index] for r in found])
+        return mean_std([r["average"] if index is None else r["noise_floor"][index] for r in found])
 
     @property
     def counts(self) -> list[int]:
         """Test rows of each task, of the first seed (other seeds differ by rounding only)."""
         return [task["count"] for task in self.at(self.methods[0])[0].comparison["tasks"]]
 
-    def worst_changes(self) -> dict[str, Spread]:
+    def worst_changes(self) -> dict[str, MeanStd]:
         """Label → maxΔECE of each ranked method but the uncalibrated."""
         found = {m: self.metric(m, "max_delta_ece") for m in self.ranked if m != "uncalibrated"}
         return {self.label(m): value for m, value in found.items() if value is not None}
@@ -241,14 +246,14 @@ class Results:
         found = {m: self.listed(m, lambda s: s.temperatures) for m in names}
         return {m: values for m, values in found.items() if np.isfinite(values).all()}
 
-    def accepted(self, method: str, index: int) -> Spread | None:
+    def accepted(self, method: str, index: int) -> MeanStd | None:
         """Share of a task's rows acceptable at the tolerated error; index `n_tasks` is all rows."""
-        return spread([score.accepted[index] for score in self.at(method)])
+        return mean_std([score.accepted[index] for score in self.at(method)])
 
-    def estimated(self, method: str, task: int, name: str) -> Spread | None:
+    def estimated(self, method: str, task: int, name: str) -> MeanStd | None:
         """A value of the calibrator's explanation of one task's test set."""
         batches = [batch for score in self.at(method) for batch in score.facts.get("batches", [])]
-        return spread([float(batch[name]) for batch in batches if int(batch["task"]) == task])
+        return mean_std([float(batch[name]) for batch in batches if int(batch["task"]) == task])
 
     def seconds_of(self, seed: int, method: str) -> list[Mapping[str, float]]:
         """Runtime in parts of each step that was scored."""
@@ -256,14 +261,14 @@ class Results:
         keys = [(seed, task, method) for task in range(self.n_tasks)]
         return [known[key] for key in keys if key in known]
 
-    def summed_seconds(self, method: str, part: str) -> Spread | None:
+    def summed_seconds(self, method: str, part: str) -> MeanStd | None:
         """Seconds of a part, or "total", summed over tasks as in the paper's table."""
         totals = []
         for seed in self.seeds:
             steps = self.seconds_of(seed, method)
             if len(steps) == self.n_tasks:
                 totals.append(sum(sum(s.values()) if part == "total" else s.get(part, 0.0) for s in steps))
-        return spread(totals)
+        return mean_std(totals)
 
     @property
     def ablation_names(self) -> list[str]:
@@ -275,13 +280,13 @@ class Results:
         """DATS, and what was run beside it on the same rows."""
         return list(dict.fromkeys(r["method"] for r in self.ablations if r["ablation"] == name))
 
-    def ablation_values(self, name: str, metric: str, method: str = "dats") -> dict[Any, Spread]:
+    def ablation_values(self, name: str, metric: str, method: str = "dats") -> dict[Any, MeanStd]:
         """Setting → mean and std over seeds, each seed the mean of its draws; in the order of the file."""
         values: dict[Any, dict[int, list[float]]] = {}
         for r in self.ablations:
             if (r["ablation"], r["method"]) == (name, method):
                 values.setdefault(r["setting"], {}).setdefault(r["seed"], []).append(r[metric])
-        means = {s: spread([sum(d) / len(d) for d in seeds.values()]) for s, seeds in values.items()}
+        means = {s: mean_std([sum(d) / len(d) for d in seeds.values()]) for s, seeds in values.items()}
         return {setting: value for setting, value in means.items() if value is not None}
 
     @cached_property
@@ -301,9 +306,9 @@ class Results:
         seen = {r["method"] for r in self.arrivals}
         return [m for m in self.methods if m in seen]
 
-    def arrival_value(self, method: str, arrival: Arrival, measure: str = "average_ece") -> Spread | None:
+    def arrival_value(self, method: str, arrival: Arrival, measure: str = "average_ece") -> MeanStd | None:
         """A measure of one method for one arrival; mean and std over seeds."""
-        return spread([record.get(measure) for record in self._arrivals_of(method, arrival)])
+        return mean_std([record.get(measure) for record in self._arrivals_of(method, arrival)])
 
     def arrival_means(self, method: str, ways: Sequence[Arrival]) -> dict[Arrival, float]:
         """Average ECE of one method in those of these arrivals that it has numbers for."""

@@ -38,7 +38,7 @@ def arrivals_table(results: Results) -> Table | None:
         found = (results.arrival_value(method, way, key) for way, key in places)
         return [cell(c, value) for c, value in zip(columns, found, strict=True)]
 
-    methods = [m for m in results.arriving_methods if not results.method(m).oracle]
+    methods = [m for m in results.arriving_methods if not results.is_oracle(m)]
     notes = (
         seeds_note(results),
         "Accuracy, NLL and average ECE are means over tasks; pooled: all rows together.",

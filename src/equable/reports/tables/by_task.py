@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from equable.reports.results import Results, Spread, number, spread
+from equable.reports.results import MeanStd, Results, mean_std, number
 from equable.reports.sentences import TOLERATED
 from equable.reports.tables.main import (
     AT_BOUND,
@@ -41,7 +41,7 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
     """Every ranked method and oracle on each task and on all rows after the last task."""
     shown = [c for c in TASK_METRICS if not narrow or c.key != "accepted"]
     unit = "" if narrow else " rows"
-    oracles = [m for m in results.methods if results.method(m).oracle]
+    oracles = [m for m in results.methods if results.is_oracle(m)]
     methods = (*results.ranked, *oracles)
     cells = {
         (m, v): {c.key: _task_cell(results, m, v, c, narrow) for c in shown}
@@ -76,7 +76,7 @@ def _task_cell(results: Results, method: str, view: int, column: Column, narrow:
         return cell(column, results.accepted(method, view))
     if column.key == "noise_floor":
         floors = [s.facts.get("noise_floor") for s in results.at(method)]
-        return cell(column, spread([floor and floor[view] for floor in floors]))
+        return cell(column, mean_std([floor and floor[view] for floor in floors]))
     if column.key == "temperature":
         return _temperature(results, method, view, column, narrow)
     if column.key == "delta_ece":
@@ -93,12 +93,12 @@ def _temperature(results: Results, method: str, view: int, column: Column, narro
     quantiles = score.facts.get("temperature_quantiles")
     if quantiles is None:
         medians = [s.temperatures[view] for s in results.at(method)] if view < results.n_tasks else []
-        return cell(column, spread(medians))
+        return cell(column, mean_std(medians))
     if quantiles[view] is None:
         return Cell()
     low, median, high = (quantiles[view][q] for q in ("q05", "q50", "q95"))
     differ = not narrow and number(low) != number(high)
-    found = cell(column, Spread(median, 0.0, 1), (low, high) if differ else None)
+    found = cell(column, MeanStd(median, 0.0, 1), (low, high) if differ else None)
     return replace(found, text=f"{found.text}{AT_BOUND}") if score.facts["views_at_bound"][view] else found
 
 
@@ -139,8 +139,8 @@ def protocol_table(results: Results) -> Table:
                 yield sum(values) / len(values)
 
     def cells(method: str) -> list[Cell]:
-        steps = [spread(over_steps(method, kind)) for kind in kinds]
-        last = [spread([score.pooled[kind] for score in results.at(method)]) for kind in kinds]
+        steps = [mean_std(over_steps(method, kind)) for kind in kinds]
+        last = [mean_std([score.pooled[kind] for score in results.at(method)]) for kind in kinds]
         return [cell(c, value) for c, value in zip(PROTOCOL, [*steps, *last], strict=True)]
 
     note = "The ECE of all seen test rows together weighs rows equally, so errors of tasks may cancel out."

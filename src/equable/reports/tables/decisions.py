@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from equable.benchmark.decide import LEVEL
 from equable.decisions.prediction_sets import GUARANTEES
-from equable.reports.results import Results, spread
+from equable.reports.results import Results, mean_std
 from equable.reports.results.results import Record
 from equable.reports.sentences import TOLERATED, arrival_name
 from equable.reports.tables.main import seeds_note
@@ -24,7 +24,8 @@ SETS_NOTE = (
     "other methods it is pooled split conformal. Thresholds come from the calibration buffer, cross-fitted."
 )
 ANSWERED_NOTE = (
-    f"The threshold comes from the calibration buffer: an upper 90 % bound of the errors is ≤ {TOLERATED}. "
+    "The threshold comes from the calibration buffer: an upper "
+    f"{100 * LEVEL:g} % bound of the errors is ≤ {TOLERATED}. "
     "Hindsight: one threshold for all rows, chosen by the labels of the test rows."
 )
 
@@ -39,7 +40,7 @@ def sets_table(results: Results) -> Table | None:
             sets = [record["sets"][guarantee] for record in records]
             values = zip(*([*found["coverage"], found["size"]] for found in sets), strict=True)
             label = f"{results.label(method)}, {guarantee} guarantee"
-            yield Row(label, tuple(map(cell, columns, map(spread, values))))
+            yield Row(label, tuple(map(cell, columns, map(mean_std, values))))
 
     title = f"Prediction sets at {100 * LEVEL:g} %"
     return _by_arrival(results, "sets", title, columns, rows, SETS_NOTE)
@@ -49,7 +50,7 @@ def answered_table(results: Results) -> Table | None:
     """Share of rows answered under the bound and their errors, beside the share by hindsight."""
 
     def rows(method: str, records: Sequence[Record]) -> Iterator[Row]:
-        values = (spread([record[column.key] for record in records]) for column in ANSWERED)
+        values = (mean_std([record[column.key] for record in records]) for column in ANSWERED)
         yield Row(results.label(method), tuple(map(cell, ANSWERED, values)))
 
     title = f"Rows answered at ≤ {TOLERATED} error"

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from equable.benchmark import main_metrics
+from equable.calibrators.newton import MAX_TEMPERATURE, MIN_TEMPERATURE
 from equable.reports import paper
-from equable.reports.results import Results, spread
+from equable.reports.results import Results, mean_std
 from equable.reports.sentences import average_verdict, harmed_tasks
 from equable.reports.tables.table import (
     NOTHING,
@@ -73,7 +74,7 @@ def _method_sections(
 ) -> list[Section]:
     ranked = [m for m in methods if m in results.ranked]
     others = [m for m in methods if m not in results.ranked]
-    oracles = [m for m in others if results.method(m).oracle]
+    oracles = [m for m in others if results.is_oracle(m)]
     variants = [m for m in others if m not in oracles]
     lacking = any(not results.is_whole(m) for m in variants)
     variants_note = VARIANTS_NOTE + (" Nor are methods that lack a score for some seed." if lacking else "")
@@ -99,18 +100,19 @@ def bound_note(results: Results, methods: Sequence[str]) -> str:
     named = ", ".join(f"{results.label(m)} in {n} of {len(results.at(m))} seeds" for m, n in found.items())
     if results.file:
         named = ", ".join(results.label(m) for m in found)
-    return f"‡ A temperature ended at its bound, 0.05 or 100: {named}." if found else ""
+    bounds = f"{MIN_TEMPERATURE:g} or {MAX_TEMPERATURE:g}"
+    return f"‡ A temperature ended at its bound, {bounds}: {named}." if found else ""
 
 
 def method_row(results: Results, method: str, cells: Sequence[Cell]) -> Row:
     """The method's row: its label with marks, its cells, and a note."""
-    known = results.method(method)
     n_seeds = len(results.at(method))
     part = "" if n_seeds == len(results.seeds) else f" ({n_seeds} of {len(results.seeds)} seeds)"
     bound = results.seeds_at_bound(method)
-    note = f"a temperature at its bound in {bound} of {n_seeds} seeds" if bound and not results.file else ""
-    label = known.label + (AT_BOUND if bound else "") + part
-    return Row(label, tuple(cells), "; ".join(filter(None, (known.note, note))))
+    at_bound = f"a temperature at its bound in {bound} of {n_seeds} seeds"
+    notes = (results.note(method), at_bound if bound and not results.file else "")
+    label = results.label(method) + (AT_BOUND if bound else "") + part
+    return Row(label, tuple(cells), "; ".join(filter(None, notes)))
 
 
 def seeds_note(results: Results, measured: Sequence[int] | None = None) -> str:
@@ -146,7 +148,7 @@ def main_table(results: Results, *, narrow: bool = False) -> Table:
 
     def cells(method: str) -> list[Cell]:
         found = metric_cells(results, method, columns[: len(METRIC_COLUMNS)])
-        worst = spread([max(task["ece"] for task in s.comparison["tasks"]) for s in results.at(method)])
+        worst = mean_std([max(task["ece"] for task in s.comparison["tasks"]) for s in results.at(method)])
         return [*found, cell(WORST, worst)] if results.file else found
 
     floor = [cell(c, results.floor()) if c.key == "average_ece" else Cell() for c in columns]

@@ -44,7 +44,7 @@ LATEX_SYNTAX = {
 def markdown(table: Table) -> str:
     """The table in GitHub's Markdown; section headings are rows of their own, the best is bold."""
     width = len(table.columns)
-    grid = [[_plain(text) for text in (table.stub, *(column.heading for column in table.columns))]]
+    grid = [[_plain(text) for text in (table.row_heading, *(column.heading for column in table.columns))]]
     for section in table.sections:
         if section.title:
             grid.append([f"*{_plain(section.title)}*", *[""] * width])
@@ -83,7 +83,7 @@ def csv_text(table: Table) -> str:
         cells = [row.cells[index] for _, row in rows]
         used = [p for p in ("std", "low", "high") if any(getattr(c, p) is not None for c in cells)]
         parts.append(["value", *used])
-    heading = ["section", table.stub]
+    heading = ["section", table.row_heading]
     for column, names in zip(table.columns, parts, strict=True):
         heading += [column.heading if p == "value" else f"{column.heading} {p}" for p in names]
     lines = [heading + ["best"]]
@@ -133,7 +133,7 @@ def rich_table(table: Table) -> RichTable:
     drawn.title_style = "bold"
     drawn.pad_edge = False
     drawn.collapse_padding = True
-    drawn.add_column(Text(table.stub), min_width=12)
+    drawn.add_column(Text(table.row_heading), min_width=12)
     for column in table.columns:
         # the unit on a line of its own: headings wider than the numbers would cut them off at 80 columns
         drawn.add_column(Text(column.heading.replace(" (", "\n(")), justify="right")

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Literal
 
 from equable.reports.paper import Printed
-from equable.reports.results import Spread, number
+from equable.reports.results import MeanStd, number
 
 NOTHING = "–"
 
@@ -86,7 +86,7 @@ class Table:
     name: str
     of: str
     title: str
-    stub: str
+    row_heading: str
     columns: tuple[Column, ...]
     sections: tuple[Section, ...]
     notes: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Table:
         return f"{self.of}: {self.title}" if self.of else self.title
 
 
-def cell(column: Column, value: Spread | None, interval: tuple[float, float] | None = None) -> Cell:
+def cell(column: Column, value: MeanStd | None, interval: tuple[float, float] | None = None) -> Cell:
     """Mean ± std, of a single seed the mean alone; with an interval the mean and its ends in brackets."""
     if value is None:
         return Cell()

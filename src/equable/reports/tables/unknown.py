@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from equable.reports.results import Results, spread
+from equable.reports.results import Results, mean_std
 from equable.reports.tables.main import seeds_note
 from equable.reports.tables.table import Row, Section, Table, cell, percent
 
@@ -19,7 +19,7 @@ def unknown_table(results: Results) -> Table | None:
 
     def row(score: str) -> Row:
         mine = [r for r in results.unknown if r["score"] == score]
-        return Row(score, tuple(cell(c, spread([r[c.key] for r in mine])) for c in COLUMNS))
+        return Row(score, tuple(cell(c, mean_std([r[c.key] for r in mine])) for c in COLUMNS))
 
     rows = tuple(row(score) for score in dict.fromkeys(r["score"] for r in results.unknown))
     notes = (
