@@ -97,12 +97,12 @@ class Sandbox:
         """What the reader returns, or its error if that is one of equable's; everything else is a finding."""
         self.inputs += 1
         self.seen.clear()
-        before = _listing(self.elsewhere)
+        before = _contents(self.elsewhere)
         limit = FREE + EXPANSION * size
         value = self._limited(reader, limit)
         assert not self.seen, list(self.seen)
         assert self.peak <= limit, f"{self.peak >> 20} MB for a file of {size} bytes"
-        assert _listing(self.elsewhere) == before
+        assert _contents(self.elsewhere) == before
         return value
 
     def _limited(self, reader: Callable[[], Any], limit: int) -> Any:
@@ -157,8 +157,8 @@ def _is_library(filename: str) -> bool:
     return filename.startswith(("<frozen", "<string>", *LIBRARIES))
 
 
-def _listing(folder: Path) -> list[tuple[str, int, int]]:
-    return sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in os.scandir(folder))
+def _contents(folder: Path) -> dict[str, bytes | None]:
+    return {path.name: path.read_bytes() if path.is_file() else None for path in folder.iterdir()}
 
 
 class _address_space:
