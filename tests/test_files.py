@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as hnp
 from equable import files
 from equable.errors import FileFormatError, InputError
 from equable.files import atomic_file, read_json, read_npz, write_bytes, write_json, write_npz, write_text
+from messages import raises_naming
 
 # one folder serves all examples of a property: each writes its file anew
 SHARED_FOLDER = settings(
@@ -319,7 +320,7 @@ class TestNpz:
     def test_only_plain_arrays_are_written(self, tmp_path, array):
         write_npz(tmp_path / "a.npz", {"x": np.array(1)})
         before = (tmp_path / "a.npz").read_bytes()
-        with pytest.raises(InputError, match="array 'bad' must hold plain numbers or text; got dtype"):
+        with raises_naming(InputError, "'bad' must", "plain numbers or text"):
             write_npz(tmp_path / "a.npz", {"good": np.array(2), "bad": array})
         assert (tmp_path / "a.npz").read_bytes() == before
         assert names_in(tmp_path) == ["a.npz"]

@@ -6,6 +6,7 @@ import pytest
 import equable
 from equable.calibrators.serialization import save_with_extras
 from equable.errors import FileFormatError, InputError, NotFittedError
+from messages import raises_naming
 from planted import make_incremental
 
 
@@ -92,9 +93,9 @@ def test_refusals_leave_the_stream_as_it_was(data):
     stream.update(data.logits[:5])
     with pytest.raises(InputError, match="finite"):
         stream.update(np.full((1, 9), np.nan))
-    with pytest.raises(InputError, match="features must be given for all rows or for none"):
+    with raises_naming(InputError, "features must", "all rows"):
         stream.update(data.logits[:1], features=data.features[:1])
-    with pytest.raises(InputError, match="logits must keep the 9 columns of the first rows; got 3"):
+    with raises_naming(InputError, "logits must", "9 columns", "got 3"):
         stream.update(np.zeros((2, 3)))
     assert len(stream) == 5
     stream.reset()
@@ -131,7 +132,7 @@ def test_bad_construction(tmp_path):
     [
         ({"window_length": np.zeros(0)}, "window_length must be one finite number"),
         ({"window_length": np.array([np.nan])}, "window_length must be one finite number"),
-        ({"window_length": np.array([0.0])}, "window must be a whole number ≥ 1; got 0"),
+        ({"window_length": np.array([0.0])}, "window must .*≥ 1.*got 0"),
         ({"window_length": np.array([4.0]), "window_logits": np.zeros((2, 3))}, "must have 9 columns"),
         ({"window_length": np.array([4.0]), "window_logits": np.full((2, 9), np.nan)}, "must be finite"),
     ],

@@ -11,6 +11,7 @@ import equable
 from equable.calibrators.losses import LOSSES
 from equable.calibrators.newton import brier_temperature
 from equable.errors import ConvergenceWarning
+from messages import raises_naming
 
 
 def planted(n, k, scale, seed=0):
@@ -101,5 +102,5 @@ def test_ets_takes_the_same_prior():
 
 @pytest.mark.parametrize("strength", [-0.1, np.inf, np.nan, "0.1", True])
 def test_an_impossible_strength_is_refused(strength):
-    with pytest.raises(equable.errors.InputError, match="prior_strength must be finite and ≥ 0; got"):
+    with raises_naming(equable.errors.InputError, "prior_strength must", "finite", "≥ 0"):
         equable.TemperatureScaling(prior_strength=strength).fit(*CASES["a few rows"])

@@ -14,6 +14,7 @@ from equable.metrics import (
     maximum_calibration_error,
     noise_floor,
 )
+from messages import raises_naming
 
 EDGES = [([0, 1], [[0.7, 0.3], [0.65, 0.35]]), ([0, 1], [[0.95, 0.05], [1.0, 0.0]])]
 
@@ -198,5 +199,5 @@ def test_noise_floor_same_seed_same_bits(seed):
 
 
 def test_noise_floor_refuses_no_resamples():
-    with pytest.raises(InputError, match="n_resamples must be a whole number ≥ 1; got 0"):
+    with raises_naming(InputError, "n_resamples must", "≥ 1", "got 0"):
         noise_floor([[0.5, 0.5]], n_resamples=0)

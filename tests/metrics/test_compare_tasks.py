@@ -13,6 +13,7 @@ from equable.metrics import (
     negative_log_likelihood,
 )
 from equable.metrics.compare_tasks import CHANGES
+from messages import raises_naming
 
 
 @pytest.fixture
@@ -150,14 +151,14 @@ def test_single_precision_and_inputs_untouched(two_tasks):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"after": np.full((3, 2), 0.5)}, r"after must have the shape of before, \(2, 2\); got \(3, 2\)"),
+        ({"after": np.full((3, 2), 0.5)}, r"after must .*shape of before.*\(2, 2\).*got \(3, 2\)"),
         ({"before": [[0.5, 0.6]] * 2}, "before must have rows that sum to 1"),
         ({"after": [[0.5, 0.6]] * 2}, "after must have rows that sum to 1"),
         ({"tasks": [0]}, r"tasks must have shape \(2,\)"),
         ({"tasks": [0.5, 1]}, "tasks must be whole numbers"),
         ({"y_true": [0, 5]}, "y_true must lie in 0 … 1"),
-        ({"n_bins": 0}, "n_bins must be a whole number ≥ 1; got 0"),
-        ({"n_bootstrap": -1}, "n_bootstrap must be a whole number ≥ 0; got -1"),
+        ({"n_bins": 0}, "n_bins must .*≥ 1.*got 0"),
+        ({"n_bootstrap": -1}, "n_bootstrap must .*≥ 0.*got -1"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -169,7 +170,7 @@ def test_bad_input_is_named(change, message):
 def test_is_noise_names_what_it_needs(two_tasks):
     with pytest.raises(InputError, match="is_noise needs intervals"):
         compare_tasks(*two_tasks).is_noise("nll_change")
-    with pytest.raises(InputError, match=r"change must be one of nll_change.*got 'accuracy'"):
+    with raises_naming(InputError, "change must be one of", "nll_change", "'accuracy'"):
         compare_tasks(*two_tasks, n_bootstrap=2).is_noise("accuracy")
 
 

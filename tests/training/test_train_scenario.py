@@ -16,10 +16,11 @@ from equable import Outputs
 from equable.errors import ConfigError
 from equable.files import read_npz, read_sealed
 from equable.scenarios import make_scenario
-from equable.training import ReplaySettings, SlimResNet18, train_scenario
+from equable.training import ReplaySettings, SlimResNet18, scenario_training, train_scenario
 from equable.training.checkpoint import load_tensors
 from equable.training.scenario_training import _torch_setup
 from equable.training.train_task import TaskTrainer
+from messages import raises_naming
 from vector_run import contents
 
 FILES = {"model.safetensors", "memory.npz", "validation.npz", "perturbed.npz", "test.npz", "done.json"}
@@ -219,7 +220,7 @@ def test_a_folder_of_other_data_is_refused(finished, tmp_path, monkeypatch, told
         message = "other data, network or settings"
     data.images[0] += 1
     monkeypatch.setattr(sys.modules[__name__], "tiny", lambda: data)
-    with pytest.raises(ConfigError, match=f"{message}. Give the same, or another folder"):
+    with raises_naming(ConfigError, message, "another folder"):
         train(tmp_path)
 
 
@@ -237,7 +238,7 @@ def test_other_labels_are_another_experiment(finished, tmp_path, monkeypatch):
         return other
 
     monkeypatch.setattr(sys.modules[__name__], "make_scenario", relabelled)
-    with pytest.raises(ConfigError, match=r"other data or network\. Give the same, or another folder"):
+    with raises_naming(ConfigError, "other data or network", "another folder"):
         train(tmp_path)
 
 
@@ -261,12 +262,23 @@ def test_a_lost_or_damaged_file_is_made_again(finished, whole, tmp_path, monkeyp
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     if name != "model.safetensors":
         monkeypatch.setattr(TaskTrainer, "run_epoch", lambda *_: pytest.fail("trained again"))
+    write_files = scenario_training.write_files
+    made = []
+
+    def recorded(run, index, folder, names, trained):
+        made.append((index, set(names)))
+        return write_files(run, index, folder, names, trained)
+
+    monkeypatch.setattr(scenario_training, "write_files", recorded)
     (tmp_path / "task-0" / name).unlink()
     train(tmp_path)
     assert contents(tmp_path) == whole
     (tmp_path / "task-1" / name).write_bytes(b"damaged")
     train(tmp_path)
     assert contents(tmp_path) == whole
+    # only done.json proves that the others are intact
+    names = FILES - {"done.json"} if name == "done.json" else {name}
+    assert made == [(0, names), (1, names)]
 
 
 def test_scenario_of_another_dataset_is_refused(tmp_path):
