@@ -14,7 +14,7 @@ from equable.benchmark.workers import Workers
 from messages import assert_words
 
 ROOT = Path(__file__).parents[2]
-SENTENCE = r"^equable: training needs {}; install it with: pip install 'equable\[train\]'$"
+SENTENCE = r"training needs {}.*pip install 'equable\[train\]'"
 GRID = '[grid]\ndatasets = ["digits"]\nbackbones = ["slim_resnet18", "resnet32"]\nseeds = [0]\n'
 
 

@@ -129,7 +129,7 @@ def test_prior_holds_an_all_correct_current_task():
     logits = data.logits.copy()
     logits[np.flatnonzero(now), data.y[now]] = logits[now].max(axis=1) + 3  # every current row is right
     right = replace(data, logits=logits)
-    with pytest.warns(ConvergenceWarning, match="base temperature ended at its lower bound"):
+    with pytest.warns(ConvergenceWarning, match="base temperature .*lower bound"):
         free = fit(right, prior_strength=0)
     held = fit(right)
     assert free.base_temperature_ == pytest.approx(0.05)

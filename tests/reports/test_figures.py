@@ -61,6 +61,7 @@ def test_every_figure_is_there(drawn):
 
 
 def test_the_same_results_give_the_same_bytes(folder, drawn):
+    """Drawing is deterministic: two drawings of this test are compared, and none with stored bytes."""
     again = {plot.name: plot.svg for plot in build_plots(load_results(folder))}
     assert again == drawn
 

@@ -191,15 +191,15 @@ def test_another_seed_is_another_run(whole, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, r"other settings: seed: 0 → 1 \(stored → given\)"),
+        ({"seed": 1}, "seed: 0 → 1"),
         (
             {"settings": changed(QUICK, learning_rate=0.2, calibration_percent=30.0, threads=2)},
-            r"other settings: learning_rate: 0.1 → 0.2; calibration_percent: 50.0 → 30.0 \(stored",
+            "learning_rate: 0.1 → 0.2; calibration_percent: 50.0 → 30.0 ",
         ),
-        ({"order": [3, 2, 1, 0]}, r"other class order or splits\. Give the same"),
+        ({"order": [3, 2, 1, 0]}, "other class order or splits"),
         (
             {"order": [3, 2, 1, 0], "seed": 2},
-            r"other class order or splits and settings: seed: 0 → 2 \(stored → given\)",
+            "other class order or splits and settings: .*seed: 0 → 2",
         ),
     ],
 )
