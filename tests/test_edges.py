@@ -324,7 +324,8 @@ def test_a_stream_refuses_and_goes_on(fitted, logits, features, message):
 
 
 def test_a_stream_of_probabilities_is_found_out(fitted):
-    stream, few = equable.Stream(fitted["arc"], window=16), softmax(DATA.logits)
+    stream = equable.Stream(fitted["arc"], window=16)
+    few = softmax(DATA.logits)
     for row in few[:7]:
         with pytest.warns(EvidenceWarning):
             stream.update(row)

@@ -34,7 +34,8 @@ def test_an_entry_that_swallows_the_next_is_damage(tmp_path):
     """The length of a comment, in the directory at the end: zipfile would list one array less."""
     names = ("groups", "labels", "logits", "tasks")
     write_npz(tmp_path / "x.npz", {name: np.arange(3.0) for name in names})
-    whole, refused = (tmp_path / "x.npz").read_bytes(), 0
+    whole = (tmp_path / "x.npz").read_bytes()
+    refused = 0
     for name in names[:-1]:
         place = whole.rfind(f"{name}.npy".encode()) - 46 + 32
         for length in range(40, 70):

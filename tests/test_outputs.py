@@ -20,7 +20,8 @@ NAMES = ("logits", "labels", "features", "tasks", "groups")
 
 def assert_equal(left, right):
     for name in NAMES:
-        a, b = getattr(left, name), getattr(right, name)
+        a = getattr(left, name)
+        b = getattr(right, name)
         assert (a is None) == (b is None), name
         if a is not None:
             assert a.dtype == b.dtype, name
@@ -35,7 +36,9 @@ def finite(dtype):
 @st.composite
 def records(draw):
     """Any record there can be, small."""
-    n_rows, n_classes, n_features = draw(st.integers(1, 6)), draw(st.integers(2, 5)), draw(st.integers(1, 4))
+    n_rows = draw(st.integers(1, 6))
+    n_classes = draw(st.integers(2, 5))
+    n_features = draw(st.integers(1, 4))
     dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
 
     def matrix(n_columns):

@@ -56,7 +56,8 @@ def outputs(data):
 
 @pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
 def test_every_method_in_every_arrival():
-    calibration, test = make_incremental(n_per_class=10), make_incremental(n_per_class=12, seed=1)
+    calibration = make_incremental(n_per_class=10)
+    test = make_incremental(n_per_class=12, seed=1)
     step = Step(2, outputs(calibration), outputs(calibration), outputs(test), outputs(calibration), {})
     records = list(measure(step, 0, 10, 0))
     kinds = {(r["arrival"], r["batch"]) for r in records}

@@ -126,7 +126,8 @@ def test_report(tiny_run, tmp_path, monkeypatch):
 
 
 def test_a_report_replaces_nothing_but_reports(tmp_path, blank_figures):
-    one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two")
+    one = make_run(tmp_path / "one")
+    two = make_run(tmp_path / "two")
     paper = tmp_path / "paper"
     (paper / "tables").mkdir(parents=True)
     (paper / "tables" / "main.md").write_text("mine")
@@ -191,7 +192,8 @@ def test_datasets(tmp_path):
     assert listed[0]["paper_name"] == "CIFAR10"
     assert "TinyImageNet" in call("datasets", "list").stdout
     assert "embedded" in call("datasets", "get", "digits").stdout
-    images, labels = np.zeros((40, 8, 8), dtype=np.uint8), np.repeat([0, 1], 20)
+    images = np.zeros((40, 8, 8), dtype=np.uint8)
+    labels = np.repeat([0, 1], 20)
     np.savez(tmp_path / "own.npz", train_images=images, train_labels=labels)
     good = call("datasets", "check", tmp_path / "own.npz", "--json")
     assert (good.exit_code, json.loads(good.stdout)["ok"]) == (0, True)

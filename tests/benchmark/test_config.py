@@ -46,7 +46,8 @@ REBUILT = {"bloodcell-rebuilt": "BloodCell (rebuilt)", "skinlesions-rebuilt": "S
 
 @pytest.mark.parametrize("preset", paper.SETTINGS)
 def test_presets_hold_the_papers_values(preset):
-    config, printed = load_config(preset), paper.SETTINGS[preset]
+    config = load_config(preset)
+    printed = paper.SETTINGS[preset]
     tasks = config.scenario.tasks
     source = DATASETS[config.data.source]
     assert (source.classes, source.samples, source.image_size) == (
@@ -102,7 +103,8 @@ def test_reduced_presets_change_what_they_say_and_nothing_else(preset, tmp_path)
     base, changed = REDUCED[preset]
     (tmp_path / "skin.npz").touch()
     data = str(tmp_path / "skin.npz") if "rebuilt" in preset else None
-    reduced, whole = load_config(preset, data=data).flat(), load_config(base).flat()
+    reduced = load_config(preset, data=data).flat()
+    whole = load_config(base).flat()
     apart = {key: value for key, value in reduced.items() if value != whole[key]}
     assert apart.pop("name") != whole["name"]
     apart.pop("data.source", None)

@@ -94,7 +94,8 @@ def test_the_stored_grid_says_the_same_wherever_it_lies(tmp_path):
 def test_a_refused_grid_is_left_as_it_was(tmp_path):
     """Other settings for runs that are there do not get into grid.toml either."""
     pytest.importorskip("torch")
-    path, out = write(tmp_path), tmp_path / "out"
+    path = write(tmp_path)
+    out = tmp_path / "out"
     grid = load_grid(path)
     write_text(out / GRID_FILE, grid.text)
     for name, config in grid.runs.items():

@@ -136,10 +136,8 @@ def test_it_is_removed_as_the_page_says(tiny_run, file):
 
 
 def test_one_that_fails_leaves_the_others_given_with_it(tiny_run, file):
-    bad, good = (
-        write(file.with_name("bad.py"), fit=BROKEN),
-        write(file.with_name("good.py"), fit="self.x = 1"),
-    )
+    bad = write(file.with_name("bad.py"), fit=BROKEN)
+    good = write(file.with_name("good.py"), fit="self.x = 1")
     words = ("score", tiny_run.path, "--jobs", "1")
     assert call(*words, "--method", f"mine={file}:Half").exit_code == 0
     result = call(*words, "--method", f"bad={bad}:Half", "--method", f"mine={good}:Half")

@@ -82,7 +82,9 @@ class Place:
     """A folder with data, settings and a run; the environment variable `mark` marks its processes."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.run, self.mark = folder, folder / "run", new_mark()
+        self.folder = folder
+        self.run = folder / "run"
+        self.mark = new_mark()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tiny.toml").write_text(SETTINGS, encoding="utf-8")
         (folder / "held.py").write_text(METHOD, encoding="utf-8")

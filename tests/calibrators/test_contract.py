@@ -176,7 +176,8 @@ def test_row_order_is_irrelevant_where_roundings_decide(calibrator):
     current = features[y >= 15] + rng.normal(scale=0.1, size=((y >= 15).sum(), k)), y[y >= 15]
     found = []
     for _ in range(2):
-        order, other = rng.permutation(n), rng.permutation(len(current[1]))
+        order = rng.permutation(n)
+        other = rng.permutation(len(current[1]))
         cal = clone(calibrator).fit(
             logits[order],
             y[order],
@@ -191,7 +192,8 @@ def test_row_order_is_irrelevant_where_roundings_decide(calibrator):
 
 
 def test_row_order_is_irrelevant_among_equal_rows_of_unequal_weight(calibrator, incremental):
-    data, rng = incremental, np.random.default_rng(0)
+    data = incremental
+    rng = np.random.default_rng(0)
     twice = np.repeat(np.arange(len(data.y)), 2)
     weights = np.tile([0.1, 3.0], len(data.y)) * rng.uniform(0.5, 2, len(twice))
     found = []
@@ -213,7 +215,8 @@ def test_inputs_are_untouched(one_of_each, incremental):
 
 
 def test_settings_survive_fit_and_clone(one_of_each, incremental):
-    settings, words = one_of_each.get_params(), repr(one_of_each)
+    settings = one_of_each.get_params()
+    words = repr(one_of_each)
     fit(one_of_each, incremental)
     assert one_of_each.get_params() == settings
     copy = clone(one_of_each)
@@ -373,7 +376,8 @@ def test_groups_may_be_text(fitted, incremental):
 
 
 def test_a_bound_is_said_in_words(incremental):
-    right, wrong = incremental.logits.argmax(axis=1), incremental.logits.argmin(axis=1)
+    right = incremental.logits.argmax(axis=1)
+    wrong = incremental.logits.argmin(axis=1)
     for kind in {*equable.CALIBRATORS.values()} - {equable.Uncalibrated}:
         for labels, bound in ((right, "lower bound 0.05"), (wrong, "upper bound 100")):
             with pytest.warns(ConvergenceWarning, match=f"ended at its {bound}"):

@@ -143,13 +143,16 @@ def naive_batch_temperature(cal, features):
     else:
         nearest = ((features[:, None] - cal.prototypes_) ** 2).sum(-1).argmin(axis=1)
     counts = np.bincount(nearest, minlength=len(cal.prototypes_))
-    kept, covered = [], 0
+    kept = []
+    covered = 0
     for c in np.lexsort((np.arange(len(counts)), -counts)):
         if covered >= cal.coverage * len(features) - 1e-9:
             break
         kept.append(c)
         covered += counts[c]
-    w, d, base = cal.distance_weights_[kept], cal.class_distances_[kept], cal.base_temperature_
+    w = cal.distance_weights_[kept]
+    d = cal.class_distances_[kept]
+    base = cal.base_temperature_
     return np.mean(w * d + base) if cal.aggregate == "mean" else w.mean() * d.mean() + base
 
 

@@ -37,7 +37,8 @@ def test_each_update_is_served_with_the_window_before_it(fitted, data):
 
 
 def test_long_updates_are_served_in_pieces(fitted, data):
-    whole, pieces = equable.Stream(fitted, window=25), equable.Stream(fitted, window=25)
+    whole = equable.Stream(fitted, window=25)
+    pieces = equable.Stream(fitted, window=25)
     got = whole.update(data.logits[:90], features=data.features[:90])
     expected = [
         pieces.update(data.logits[i : min(i + 25, 90)], features=data.features[i : min(i + 25, 90)])
@@ -49,7 +50,8 @@ def test_long_updates_are_served_in_pieces(fitted, data):
 
 def test_the_layout_of_the_rows_in_memory_is_nothing_to_it(fitted, data, tmp_path):
     stream = equable.Stream(fitted, window=40)
-    logits, features = np.asfortranarray(data.logits), np.asfortranarray(data.features)
+    logits = np.asfortranarray(data.logits)
+    features = np.asfortranarray(data.features)
     stream.update(logits[:55], features=features[:55])
     stream.save(tmp_path / "stream.safetensors")
     again = equable.Stream.load(tmp_path / "stream.safetensors")
@@ -74,7 +76,8 @@ def test_saved_and_restored_it_goes_on_with_the_same_bits(fitted, data, tmp_path
 
 
 def test_a_single_row_sharpens_as_the_past_grows():
-    calibration, test = make_incremental(n_per_class=100), make_incremental(n_per_class=40, seed=3)
+    calibration = make_incremental(n_per_class=100)
+    test = make_incremental(n_per_class=40, seed=3)
     cal = equable.ARC().fit(calibration.logits, calibration.y)
     old = test.logits[test.tasks == 0]
     stream = equable.Stream(cal, window=100)

@@ -87,7 +87,8 @@ def test_all_correct_rows_end_at_the_bound_only_without_the_prior():
 
 
 def test_saturated_rows_say_nothing_and_leave_the_prior_alone():
-    z, y = 1e6 * np.eye(4), np.arange(4)
+    z = 1e6 * np.eye(4)
+    y = np.arange(4)
     assert equable.TemperatureScaling().fit(z, y).temperature_ == 1.0
 
 

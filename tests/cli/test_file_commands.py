@@ -127,7 +127,8 @@ def test_apply_is_predict_proba_in_the_same_order(source, served_outputs, tmp_pa
         "apply", source / f"{method}.safetensors", source / "test.npz", *option, "-o", tmp_path / "p.npz"
     )
     assert done.exit_code == 0, done.stderr
-    n, tasks = len(served_outputs), served_outputs.tasks
+    n = len(served_outputs)
+    tasks = served_outputs.tasks
     ids = {"all": np.zeros(n), "1": np.arange(n), "50": np.arange(n) // 50}.get(groups, tasks).astype(int)
     calibrator = equable.load(source / f"{method}.safetensors")
     expected = calibrator.predict_proba(served_outputs.logits, features=served_outputs.features, groups=ids)

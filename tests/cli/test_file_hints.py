@@ -46,7 +46,8 @@ def test_unknown_arrays_are_refused_by_name(tmp_path):
 
 
 def test_a_file_of_the_wrong_kind_is_refused(source, tmp_path):
-    cal, rows = source / "dats.safetensors", source / "test.npz"
+    cal = source / "dats.safetensors"
+    rows = source / "test.npz"
     assert refused(call("apply", rows, rows, "-o", tmp_path / "p"), "must be a whole safetensors file")
     assert refused(call("apply", cal, cal, "-o", tmp_path / "p"), "must be a whole npz file")
     assert refused(call("evaluate", cal, cal), "must be a whole npz file")

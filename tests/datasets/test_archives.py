@@ -58,7 +58,8 @@ def test_paths_that_leave_the_folder(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_in_a_tar(tmp_path: Path, kind: bytes) -> None:
     member = tarfile.TarInfo("data/link")
-    member.type, member.linkname = kind, "/etc/passwd"
+    member.type = kind
+    member.linkname = "/etc/passwd"
     with raises_naming(DataError, "must", "plain file", "link"):
         read_tar(tar_with(tmp_path / "a.tar.gz", member), lambda _: True)
 
@@ -89,7 +90,8 @@ def test_a_long_name_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.
     """A GNU long-name header makes tarfile read its whole size at once; the cap holds there, too."""
     monkeypatch.setattr(archives, "FREE_BYTES", 1 << 20)
     header = tarfile.TarInfo("././@LongLink")
-    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 32
+    header.type = tarfile.GNUTYPE_LONGNAME
+    header.size = 1 << 32
     with gzip.open(tmp_path / "a.tar.gz", "wb") as stream:
         stream.write(header.tobuf(tarfile.GNU_FORMAT) + bytes(4 << 20))
     with raises_naming(DataError, "must", "unpack", "1048576 bytes"):

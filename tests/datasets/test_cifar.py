@@ -115,7 +115,8 @@ def test_cifar100_takes_the_fine_labels(tmp_path: Path) -> None:
 
 def test_our_reader_agrees_with_pickle() -> None:
     content = python2(batch(3, b"labels", 3))
-    ours, theirs = load_arrays(content, "batch"), pickle.loads(content, encoding="bytes")
+    ours = load_arrays(content, "batch")
+    theirs = pickle.loads(content, encoding="bytes")
     assert list(ours) == [key.decode() for key in theirs]
     np.testing.assert_array_equal(ours["data"], theirs[b"data"])
     assert ours["labels"] == theirs[b"labels"]

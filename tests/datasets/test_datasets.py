@@ -91,7 +91,8 @@ def test_the_record_keeps_types_and_pixels() -> None:
 def test_digits_are_sklearns() -> None:
     from sklearn.datasets import load_digits
 
-    data, bunch = load_dataset("digits"), load_digits()
+    data = load_dataset("digits")
+    bunch = load_digits()
     assert data.images.shape == (1797, 8, 8, 1)
     np.testing.assert_array_equal(np.rint(data.images[..., 0] * (16 / 255)), bunch.images)  # nothing was lost
     np.testing.assert_array_equal(data.labels, bunch.target)
@@ -304,7 +305,8 @@ def test_check_refuses_what_a_scenario_would(
     tmp_path: Path, arrays: dict[str, Any], problems: list[str]
 ) -> None:
     path = written(tmp_path / "own.npz", arrays)
-    report, data = check(path), load_dataset(path)
+    report = check(path)
+    data = load_dataset(path)
     assert report.problems == tuple(problems)
     assert not report.ok
     lines = str(report).splitlines()
@@ -324,7 +326,8 @@ def test_check_and_scenario_agree_on_small_classes(tmp_path: Path, images: int) 
         "train_labels": [0] * 20 + [1] * images,
     }
     path = written(tmp_path / "own.npz", arrays)
-    data, splits = load_dataset(path), True
+    data = load_dataset(path)
+    splits = True
     try:
         make_scenario(data.labels, data.split, tasks=1)
     except InputError:

@@ -52,7 +52,8 @@ def rows(data, start, end):
 
 
 def test_it_answers_as_a_stream_and_its_status_is_that_of_the_metrics(fitted, data):
-    monitor, stream = equable.Monitor(fitted, window=40), equable.Stream(fitted, window=40)
+    monitor = equable.Monitor(fitted, window=40)
+    stream = equable.Stream(fitted, window=40)
     assert monitor.status().accuracy is None
     p = []
     for start in range(0, 200, 20):
@@ -89,7 +90,8 @@ def test_feedback_in_any_order_gives_the_same_status(fitted, data):
 
 
 def test_saved_and_loaded_it_goes_on_with_the_same_bits(fitted, data, tmp_path):
-    whole, killed = equable.Monitor(fitted, 40, 100), equable.Monitor(fitted, 40, 100)
+    whole = equable.Monitor(fitted, 40, 100)
+    killed = equable.Monitor(fitted, 40, 100)
     for start in range(0, 240, 30):
         for monitor in (whole, killed):
             p = monitor.update(*rows(data, start, start + 30))

@@ -19,7 +19,8 @@ from planted import make_incremental
 def files(tmp_path_factory):
     """Test outputs whose newest task needs T = 1.2 and the others far more, and three calibrators."""
     folder = tmp_path_factory.mktemp("evaluation")
-    buffer, test = make_incremental(seed=1), make_incremental(n_per_class=100, seed=2)
+    buffer = make_incremental(seed=1)
+    test = make_incremental(n_per_class=100, seed=2)
     tasks = np.array([3, 4, 7])[test.tasks]  # ids need not count from 0
     equable.Outputs(test.logits, test.y, test.features, tasks).save(folder / "test.npz")
     equable.Outputs(test.logits, test.y, test.features).save(folder / "flat.npz")
@@ -34,7 +35,8 @@ def files(tmp_path_factory):
 
 
 def naive_ece(labels, probabilities):
-    confidence, hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    confidence = probabilities.max(axis=1)
+    hit = probabilities.argmax(axis=1) == labels
     index = np.minimum((confidence * 10).astype(int), 9)
     return sum(abs((hit - confidence)[index == b].sum()) for b in range(10)) / len(labels)
 
@@ -50,7 +52,8 @@ def said_of(evaluation):
 
 @pytest.mark.parametrize("how", ["all", "tasks", "16"])
 def test_numbers_are_those_of_a_naive_computation(files, how):
-    outputs, arc = equable.Outputs.load(files / "test.npz"), equable.load(files / "arc.safetensors")
+    outputs = equable.Outputs.load(files / "test.npz")
+    arc = equable.load(files / "arc.safetensors")
     groups = {"all": None, "tasks": outputs.tasks, "16": np.arange(len(outputs)) // 16}[how]
     after = arc.predict_proba(outputs.logits, groups=groups)
     before = np.exp(outputs.logits)
@@ -59,7 +62,8 @@ def test_numbers_are_those_of_a_naive_computation(files, how):
     eces = []
     for view, task in zip(found["views"], [3, 4, 7, None], strict=True):
         rows = np.full(len(outputs), True) if task is None else outputs.tasks == task
-        y, p = outputs.labels[rows], after[rows]
+        y = outputs.labels[rows]
+        p = after[rows]
         assert view["name"] == ("All rows" if task is None else f"Task {task}")
         assert view["count"] == rows.sum()
         assert view["accuracy"] == pytest.approx((p.argmax(axis=1) == y).mean())
@@ -182,7 +186,9 @@ def test_equal_seeds_give_equal_numbers(files):
 
 
 def test_labels_tell_files_apart():
-    ts, arc, plain = equable.TemperatureScaling(), equable.ARC(), equable.Uncalibrated()
+    ts = equable.TemperatureScaling()
+    arc = equable.ARC()
+    plain = equable.Uncalibrated()
     files = [Path("a/cal.x"), Path("b/cal.x"), Path("c/other.x")]
     assert labels_of(files[:1], [arc]) == ["ARC"]
     assert labels_of(files[1:], [ts, arc]) == ["TS", "ARC"]

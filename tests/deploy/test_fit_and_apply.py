@@ -96,7 +96,8 @@ def test_current_file_is_what_fit_calls_current(outputs, tmp_path):
     outputs[half].save(tmp_path / "buffer.npz")
     outputs.save(tmp_path / "validation.npz")
     found = fit_file(calibrator_by_name("dats"), tmp_path / "buffer.npz", tmp_path / "validation.npz")
-    newest, buffer = outputs[outputs.tasks == 2], outputs[half]
+    newest = outputs[outputs.tasks == 2]
+    buffer = outputs[half]
     by_hand = equable.DATS().fit(
         buffer.logits,
         buffer.labels,
@@ -111,7 +112,8 @@ def test_current_file_is_what_fit_calls_current(outputs, tmp_path):
 
 
 def refused_currents(outputs):
-    old, grown = outputs[outputs.tasks == 0], np.column_stack([outputs.logits, outputs.logits[:, 0]])
+    old = outputs[outputs.tasks == 0]
+    grown = np.column_stack([outputs.logits, outputs.logits[:, 0]])
     return {
         "must hold features": equable.Outputs(outputs.logits, outputs.labels),
         "must hold labels": equable.Outputs(outputs.logits, features=outputs.features),

@@ -31,7 +31,8 @@ FUZZ = settings(
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-FREE, EXPANSION = 64 * 2**20, 100
+FREE = 64 * 2**20
+EXPANSION = 100
 SLACK = 256 * 2**20  # address space that libraries reserve and never touch
 
 #: Audit events that no reader of a file has a reason for.
@@ -85,7 +86,8 @@ class Sandbox:
     """`box` is read from; `elsewhere` is the working folder, which nothing may touch."""
 
     def __init__(self, root: Path) -> None:
-        self.box, self.elsewhere = root / "box", root / "elsewhere"
+        self.box = root / "box"
+        self.elsewhere = root / "elsewhere"
         for folder in (self.box, self.elsewhere):
             folder.mkdir()
         (self.elsewhere / "sentinel.txt").write_text("untouched")

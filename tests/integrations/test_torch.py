@@ -109,7 +109,8 @@ class TestCollect:
     def test_modes_weights_and_hooks_are_left_alone(self, net, rows):
         net.train()
         net.body.eval()  # a frozen part keeps its own mode
-        before, modes = copy.deepcopy(net.state_dict()), [module.training for module in net.modules()]
+        before = copy.deepcopy(net.state_dict())
+        modes = [module.training for module in net.modules()]
         collect(net, [rows])
         assert [module.training for module in net.modules()] == modes
         assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
@@ -256,7 +257,8 @@ class TestCalibratedModel:
     def test_the_model_is_untouched(self, net, rows, dats):
         net.train()
         net.body.eval()
-        before, modes = copy.deepcopy(net.state_dict()), [module.training for module in net.modules()]
+        before = copy.deepcopy(net.state_dict())
+        modes = [module.training for module in net.modules()]
         model = CalibratedModel(net, dats, net.act)
         model(rows[0])
         assert model.model is net
@@ -286,12 +288,14 @@ class TestCalibratedModel:
             model, (rows[0],), dynamic_shapes={"inputs": ({0: batch},)}, strict=False
         )
         for size in (1, 7, N):
-            found, expected = program.module()(rows[0][:size]), model(rows[0][:size])
+            found = program.module()(rows[0][:size])
+            expected = model(rows[0][:size])
             np.testing.assert_allclose(found.detach(), expected.detach(), rtol=0, atol=1e-6)
         assert n_hooks(net) == 0
 
     def test_a_stream_keeps_its_window(self, net, rows, dats):
-        stream, twin = equable.Stream(dats, window=8), equable.Stream(dats, window=8)
+        stream = equable.Stream(dats, window=8)
+        twin = equable.Stream(dats, window=8)
         model = CalibratedModel(net, stream)
         outputs = collect(net, [rows[0]])
         for start in range(0, 20, 5):

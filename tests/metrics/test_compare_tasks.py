@@ -28,7 +28,9 @@ def two_tasks(planted):
 def test_every_value_against_the_plain_metrics(two_tasks):
     y, tasks, before, after = two_tasks
     result = compare_tasks(*two_tasks)
-    ece, ece_before, delta = [], [], []
+    ece = []
+    ece_before = []
+    delta = []
     for record, t in zip(result.tasks, (3, 8), strict=True):
         rows = tasks == t
         assert (record.task, record.count) == (t, rows.sum())
@@ -71,7 +73,8 @@ def test_last_is_the_highest_id_in_any_order_of_rows(two_tasks):
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4))
 def test_merging_identical_tasks_changes_nothing(seed, n, copies):
     rng = np.random.default_rng(seed)
-    p, q = rng.dirichlet(np.ones(3), size=n), rng.dirichlet(np.ones(3), size=n)
+    p = rng.dirichlet(np.ones(3), size=n)
+    q = rng.dirichlet(np.ones(3), size=n)
     y = rng.integers(0, 3, n)
     many = compare_tasks(
         np.tile(y, copies), np.repeat(np.arange(copies), n), np.tile(p, (copies, 1)), np.tile(q, (copies, 1))

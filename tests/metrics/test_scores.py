@@ -95,8 +95,10 @@ def test_bad_input_is_named(y, p, message):
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.integers(1, 40))
 def test_order_of_rows_is_irrelevant_and_inputs_stay(seed, n_classes, n):
     rng = np.random.default_rng(seed)
-    p, y = rng.dirichlet(np.ones(n_classes), size=n), rng.integers(0, n_classes, n)
-    kept, order = p.copy(), rng.permutation(n)
+    p = rng.dirichlet(np.ones(n_classes), size=n)
+    y = rng.integers(0, n_classes, n)
+    kept = p.copy()
+    order = rng.permutation(n)
     for score in SCORES:
         assert score(y, p) == pytest.approx(score(y[order], p[order]), rel=1e-12)
     assert np.array_equal(p, kept)

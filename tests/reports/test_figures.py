@@ -135,7 +135,8 @@ def test_one_seed_and_two_tasks_can_be_drawn(tmp_path):
 
 
 def test_reliability_pools_seeds_by_their_rows():
-    one, two = make_score(0, 0, "rc"), make_score(1, 0, "rc")
+    one = make_score(0, 0, "rc")
+    two = make_score(1, 0, "rc")
     two.reliability[0]["accuracy"][9] = 0.0
     two.reliability[0]["count"][9] = 300
     count, confidence, accuracy = pooled_reliability([one, two], 0)

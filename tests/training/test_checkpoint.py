@@ -69,7 +69,8 @@ def test_a_tensor_under_two_names_is_kept_under_both(tmp_path):
 
 
 def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path):
-    path, limits = tmp_path / "a.safetensors", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "a.safetensors"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # Python ignores the signal
     try:
         with pytest.raises(OSError, match=str(path)) as caught:
@@ -83,7 +84,8 @@ def test_a_full_disk_is_an_error_of_the_system_that_names_the_file(tmp_path):
 @settings(suppress_health_check=list(HealthCheck), max_examples=25, derandomize=True)
 @given(data=st.data())
 def test_what_is_refused_leaves_the_network_as_it_was(tmp_path, data):
-    network, path = torch.nn.Linear(3, 2), tmp_path / "model.safetensors"
+    network = torch.nn.Linear(3, 2)
+    path = tmp_path / "model.safetensors"
     save_tensors(path, network.state_dict(), {"epoch": 3})
     path.write_bytes(data.draw(damaged(st.just(path.read_bytes())) | lying_safetensors()))
     before = [weight.clone() for weight in network.state_dict().values()]

@@ -209,7 +209,8 @@ def test_every_form_of_an_own_network_trains_to_the_same_bits(
 
 @pytest.mark.parametrize(("network", "in_eval"), [(Pair, 1), (Logits, 2), (Backwards, 2)])
 def test_a_training_step_passes_once(network, in_eval):
-    built, x = build_network(network, 4, (8, 8, 1), seed=0), torch.randn(5, 1, 8, 8)
+    built = build_network(network, 4, (8, 8, 1), seed=0)
+    x = torch.randn(5, 1, 8, 8)
     built.train()
     seen_logits(built, x, 3)
     assert (built.passes, int(built.norm.num_batches_tracked)) == (1, 1)

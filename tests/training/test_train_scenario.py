@@ -130,7 +130,8 @@ from pathlib import Path
 sys.path[:0] = sys.argv[1], str(Path(sys.argv[1]).parent)
 import test_train_scenario
 from equable.training.train_task import TaskTrainer
-step, steps = TaskTrainer._step, []
+step = TaskTrainer._step
+steps = []
 def dying_step(self, rows):
     steps.append(rows)
     if len(steps) == int(sys.argv[3]):
@@ -165,7 +166,8 @@ def test_kill_9_in_the_middle_of_an_epoch_leaves_no_trace(whole, tmp_path):
 def test_any_interruption_leaves_no_trace(whole, tmp_path, monkeypatch, place, call):
     module, _, name = place.rpartition(".")
     owner = TaskTrainer if module.endswith("TaskTrainer") else sys.modules[module]
-    original, calls = getattr(owner, name), []
+    original = getattr(owner, name)
+    calls = []
 
     def interrupted(*arguments, **keywords):
         calls.append(name)
@@ -214,7 +216,8 @@ def test_a_folder_of_another_experiment_is_refused(quick, changes, message):
 @pytest.mark.parametrize("told", ["done.json", "model.safetensors"])
 def test_a_folder_of_other_data_is_refused(finished, tmp_path, monkeypatch, told):
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    data, message = tiny(), "other data or network"
+    data = tiny()
+    message = "other data or network"
     if told != "done.json":  # weights alone do not tell of settings
         (tmp_path / "task-0" / "done.json").unlink()
         message = "other data, network or settings"
