@@ -48,7 +48,8 @@ def made_once(common_folder: Path) -> Callable[[str, Callable[[Path], object]], 
     """``made_once(name, make)`` is a folder that the first who asks has made, for all processes to read."""
 
     def made(name: str, make: Callable[[Path], object]) -> Path:
-        folder, done = common_folder / name, common_folder / f"{name}.done"
+        folder = common_folder / name
+        done = common_folder / f"{name}.done"
         with FileLock(common_folder / f"{name}.lock"):
             if not done.exists():
                 make(folder)

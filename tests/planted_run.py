@@ -113,7 +113,8 @@ def _temperatures(method: str, task: int) -> list[float | None]:
 
 
 def _reliability() -> dict[str, list[float | None]]:
-    empty, full = [None] * 5, np.linspace(0.55, 0.95, 5)
+    empty = [None] * 5
+    full = np.linspace(0.55, 0.95, 5)
     return {
         "count": [0] * 5 + [10, 20, 30, 40, 900],
         "confidence": [*empty, *full.tolist()],

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from equable import arrays
 from equable.errors import InputError
+from messages import raises_naming
 
 
 class TestRowBlocks:
@@ -41,7 +42,7 @@ class TestAsArray:
     def test_long_double_becomes_float64_and_what_overflows_is_refused(self):
         assert arrays.as_matrix(np.ones((1, 2), dtype=np.longdouble), "x").dtype == np.float64
         if np.finfo(np.longdouble).maxexp > 1024:
-            with pytest.raises(InputError, match="x must be finite; got inf in row 0, column 1"):
+            with raises_naming(InputError, "x must", "finite", "inf", "row 0", "column 1"):
                 arrays.as_matrix(np.array([[1, np.longdouble(10) ** 400]]), "x")
 
     @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64"])
@@ -58,7 +59,7 @@ class TestAsArray:
     def test_torch_without_numbers(self):
         torch = pytest.importorskip("torch")
         for tensor in (torch.eye(2).to_sparse(), torch.ones(2, 2, device="meta")):
-            with pytest.raises(InputError, match="x must be a rectangular array of numbers"):
+            with raises_naming(InputError, "x must", "rectangular array"):
                 arrays.as_array(tensor, "x")
 
     @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ class TestAsMatrix:
     def test_the_first_bad_number_is_named(self, dtype, bad, monkeypatch):
         matrix = np.zeros((300, 7), dtype=dtype)
         matrix[211, 4] = matrix[299, 0] = bad
-        with pytest.raises(InputError, match=f"x must be finite; got {bad} in row 211, column 4"):
+        with raises_naming(InputError, "x must", "finite", str(bad), "row 211", "column 4"):
             arrays.as_matrix(matrix, "x")
 
     def test_the_row_is_counted_over_blocks(self):
@@ -141,11 +142,11 @@ class TestProbabilities:
         rows = np.full((70_000, 2), 0.5)  # more than one block
         rows[-1] = (0.5, 0.7)
         arrays.refuse_probabilities(rows)
-        with pytest.raises(InputError, match=r"p must have rows that sum to 1; row 69999 sums to 1\.2"):
+        with raises_naming(InputError, "p must", "sum to 1", "row 69999", "1.2"):
             arrays.as_probabilities(rows, "p")
 
     def test_negative(self):
-        with pytest.raises(InputError, match=r"p must be probabilities ≥ 0; got -0\.5"):
+        with raises_naming(InputError, "p must", "≥ 0", "-0.5"):
             arrays.as_probabilities([[1.5, -0.5]], "p")
 
 
@@ -183,7 +184,7 @@ class TestIntegers:
 
     @pytest.mark.parametrize(("bad", "named"), [([0, 3], 3), ([-1, 0], -1), ([-1, 7], -1)])
     def test_labels_out_of_range(self, bad, named):
-        with pytest.raises(InputError, match=rf"lie in 0 … 2 \(K = 3 classes\); got {named}"):
+        with raises_naming(InputError, "0 … 2", "K = 3", f"got {named}"):
             arrays.as_labels(bad, 2, 3)
 
     def test_the_input_is_never_the_result(self):
@@ -194,14 +195,14 @@ class TestIntegers:
 class TestVectors:
     @pytest.mark.parametrize("value", [[1], [[1, 2]], 3, np.ones((2, 2))])
     def test_wrong_shapes(self, value):
-        with pytest.raises(InputError, match=r"x must have shape \(2,\), one entry per row; got"):
+        with raises_naming(InputError, "x must", "shape (2,)", "row"):
             arrays.as_vector(value, "x", 2)
 
     def test_groups(self):
         assert arrays.as_groups(["a", "b"], 2).tolist() == ["a", "b"]
         assert arrays.as_groups([b"a", b"b"], 2).tolist() == [b"a", b"b"]
         assert arrays.as_groups([[3], [4]], 2).tolist() == [3, 4]
-        with pytest.raises(InputError, match="groups must be whole numbers or text; got dtype float64"):
+        with raises_naming(InputError, "groups must", "whole numbers or text", "float64"):
             arrays.as_groups([1.0, 2.0], 2)
 
     def test_weights(self):
@@ -226,10 +227,10 @@ class TestVectors:
 
 @pytest.mark.parametrize("seed", [-1, "a", 1.5])
 def test_a_seed_that_is_none_is_refused_in_words(seed):
-    with pytest.raises(InputError, match="random_state must be a whole number ≥ 0 or a generator; got"):
+    with raises_naming(InputError, "random_state must", "≥ 0", "generator"):
         arrays.as_generator(seed)
 
 
 def test_weights_that_would_vanish_are_refused():
-    with pytest.raises(InputError, match="finite sum of at least 1e-290; got entries up to"):
+    with raises_naming(InputError, "finite sum", "1e-290"):
         arrays.as_weights([5e-324, 0.0], 2)

@@ -48,7 +48,8 @@ def test_the_method_is_drawn_with_the_numbers_of_its_page(drawn):
 
 
 def test_the_method_shows_what_its_page_prints():
-    page, words = (DOCS / "methods" / "dats.md").read_text(encoding="utf-8"), stored("dats-method.svg")
+    page = (DOCS / "methods" / "dats.md").read_text(encoding="utf-8")
+    words = stored("dats-method.svg")
     (distance, temperature) = re.search(r"d_test = ([\d.]+), T = ([\d.]+)\n", page).groups()
     assert f"= {float(distance):.2f}<" in words
     assert f"softmax(z / {temperature})" in words
@@ -119,11 +120,13 @@ def unknown_words(command: str) -> list[str]:
 
     from equable.cli import app
 
-    node, words = typer.main.get_command(app), command.split()[1:]
+    node = typer.main.get_command(app)
+    words = command.split()[1:]
     while words and hasattr(node, "commands"):
         if words[0].rstrip(",") not in node.commands:
             return [words[0]]
-        node, words = node.commands[words[0].rstrip(",")], words[1:]
+        node = node.commands[words[0].rstrip(",")]
+        words = words[1:]
     known = {option for parameter in node.params for option in parameter.opts} | {"--help"}
     return [word for word in words if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known]
 

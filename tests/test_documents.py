@@ -41,7 +41,8 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> list[Block]:
-    found, end = [], 0
+    found = []
+    end = 0
     for match in FENCE.finditer(text):
         line = text[: match.start()].count("\n") + 2
         found.append(Block(match["language"].strip(), match["code"], line, text[end : match.start()]))
@@ -55,7 +56,8 @@ def run_page(text: str, name: str) -> list[str]:
     A block with prompts is compared line by line. A text block right below a python block is what it prints.
     """
     namespace: dict[str, object] = {"__name__": "__main__"}
-    complaints, printed = [], None
+    complaints = []
+    printed = None
     for block in blocks(text):
         is_output = block.language == "text" and printed is not None and not block.gap.strip()
         if is_output and lines_of(printed) != lines_of(block.code):

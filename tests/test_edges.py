@@ -181,11 +181,11 @@ BAD_FITS = {
     "ragged rows": ({"logits": [row[: 3 + (i == 0)] for i, row in enumerate(DATA.logits)]}, "rectangular"),
     "NaN": (
         {"logits": np.where(HALF[:, None], np.nan, DATA.logits)},
-        "logits must be finite; got nan in row 0",
+        "logits must .*finite.*got nan in row 0",
     ),
     "infinite": (
         {"logits": np.where(HALF[:, None], -np.inf, DATA.logits)},
-        "logits must be finite; got -inf",
+        "logits must .*finite.*got -inf",
     ),
     "complex": ({"logits": DATA.logits.astype(complex)}, "logits must be real"),
     "text": ({"logits": DATA.logits.astype(str)}, "logits must be real"),
@@ -197,7 +197,7 @@ BAD_FITS = {
     "features too few": ({"features": DATA.features[:-1]}, f"features must have one row for each of the {N}"),
     "features as vector": ({"features": DATA.features[:, 0]}, "features must have two dimensions"),
     "tasks as text": ({"tasks": DATA.tasks.astype(str)}, "tasks must be whole numbers"),
-    "tasks below 0": ({"tasks": DATA.tasks - 1}, "tasks must be ≥ 0; got -1"),
+    "tasks below 0": ({"tasks": DATA.tasks - 1}, "tasks must .*≥ 0.*got -1"),
     "weights of 0": ({"sample_weight": np.zeros(N)}, "sample_weight must have a positive entry"),
     "weights NaN": ({"sample_weight": np.full(N, np.nan)}, "sample_weight must be finite"),
     "weights too few": ({"sample_weight": [1.0]}, "sample_weight must have shape"),
@@ -219,17 +219,17 @@ def test_a_bad_fit_is_refused_and_leaves_the_old_one(fitted, case):
 WIDE = np.column_stack([DATA.logits, DATA.logits[:, 0]])
 BAD_ROWS = {
     "softmax at the end": ({"logits": softmax(DATA.logits)}, "logits must be the scores before softmax"),
-    "a head that grew": ({"logits": WIDE}, f"logits must have the {K} columns seen at fit; got {K + 1}"),
+    "a head that grew": ({"logits": WIDE}, f"logits must .*{K} columns.*got {K + 1}"),
     "a head that shrank": ({"logits": DATA.logits[:, 1:]}, f"logits must have the {K} columns seen at fit"),
     "a vector": ({"logits": DATA.logits[0]}, "logits must have two dimensions"),
     "no rows": ({"logits": DATA.logits[:0], "features": None}, "logits must have at least one row"),
     "text": ({"logits": DATA.logits.astype(str)}, "logits must be real numbers"),
     "groups too few": ({"groups": DATA.tasks[:-1]}, "groups must have shape"),
     "groups between": ({"groups": DATA.tasks + 0.5}, "groups must be whole numbers or text"),
-    "groups None": ({"groups": [None] * N}, "groups must be whole numbers or text; got objects"),
+    "groups None": ({"groups": [None] * N}, "groups must .*whole numbers or text.*got objects"),
     "groups as numbers and words": (
         {"groups": np.array(["a", 1] * (N // 2), dtype=object)},
-        "groups must be whole numbers or text; got objects",
+        "groups must .*whole numbers or text.*got objects",
     ),
     "NaN": ({"logits": np.full((N, K), np.nan)}, "logits must be finite"),
 }
@@ -324,7 +324,8 @@ def test_a_stream_refuses_and_goes_on(fitted, logits, features, message):
 
 
 def test_a_stream_of_probabilities_is_found_out(fitted):
-    stream, few = equable.Stream(fitted["arc"], window=16), softmax(DATA.logits)
+    stream = equable.Stream(fitted["arc"], window=16)
+    few = softmax(DATA.logits)
     for row in few[:7]:
         with pytest.warns(EvidenceWarning):
             stream.update(row)

@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as hnp
 from equable import files
 from equable.errors import FileFormatError, InputError
 from equable.files import atomic_file, read_json, read_npz, write_bytes, write_json, write_npz, write_text
+from messages import raises_naming
 
 # one folder serves all examples of a property: each writes its file anew
 SHARED_FOLDER = settings(
@@ -33,7 +34,8 @@ def test_an_entry_that_swallows_the_next_is_damage(tmp_path):
     """The length of a comment, in the directory at the end: zipfile would list one array less."""
     names = ("groups", "labels", "logits", "tasks")
     write_npz(tmp_path / "x.npz", {name: np.arange(3.0) for name in names})
-    whole, refused = (tmp_path / "x.npz").read_bytes(), 0
+    whole = (tmp_path / "x.npz").read_bytes()
+    refused = 0
     for name in names[:-1]:
         place = whole.rfind(f"{name}.npy".encode()) - 46 + 32
         for length in range(40, 70):
@@ -319,7 +321,7 @@ class TestNpz:
     def test_only_plain_arrays_are_written(self, tmp_path, array):
         write_npz(tmp_path / "a.npz", {"x": np.array(1)})
         before = (tmp_path / "a.npz").read_bytes()
-        with pytest.raises(InputError, match="array 'bad' must hold plain numbers or text; got dtype"):
+        with raises_naming(InputError, "'bad' must", "plain numbers or text"):
             write_npz(tmp_path / "a.npz", {"good": np.array(2), "bad": array})
         assert (tmp_path / "a.npz").read_bytes() == before
         assert names_in(tmp_path) == ["a.npz"]

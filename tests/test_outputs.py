@@ -13,13 +13,15 @@ from hypothesis.extra import numpy as hnp
 import equable
 from equable.errors import FileFormatError, InputError
 from equable.files import write_npz
+from messages import raises_naming
 
 NAMES = ("logits", "labels", "features", "tasks", "groups")
 
 
 def assert_equal(left, right):
     for name in NAMES:
-        a, b = getattr(left, name), getattr(right, name)
+        a = getattr(left, name)
+        b = getattr(right, name)
         assert (a is None) == (b is None), name
         if a is not None:
             assert a.dtype == b.dtype, name
@@ -34,7 +36,9 @@ def finite(dtype):
 @st.composite
 def records(draw):
     """Any record there can be, small."""
-    n_rows, n_classes, n_features = draw(st.integers(1, 6)), draw(st.integers(2, 5)), draw(st.integers(1, 4))
+    n_rows = draw(st.integers(1, 6))
+    n_classes = draw(st.integers(2, 5))
+    n_features = draw(st.integers(1, 4))
     dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
 
     def matrix(n_columns):
@@ -99,10 +103,10 @@ class TestRecord:
         ("bad", "message"),
         [
             ({"logits": [[1.0]]}, "logits must have at least 2 columns"),
-            ({"labels": [0, 1, 2, 0, 1, 3]}, r"labels must lie in 0 … 2 \(K = 3 classes\); got 3"),
-            ({"features": np.ones((5, 4))}, "features must have one row for each of the 6 rows"),
-            ({"tasks": [0, 0, 0, 0, 0, -1]}, "tasks must be ≥ 0; got -1"),
-            ({"groups": np.ones(6)}, "groups must be whole numbers or text; got dtype float64"),
+            ({"labels": [0, 1, 2, 0, 1, 3]}, r"labels must .*0 … 2 .*K = 3.*got 3"),
+            ({"features": np.ones((5, 4))}, "features must .*each of the 6 rows"),
+            ({"tasks": [0, 0, 0, 0, 0, -1]}, "tasks must .*≥ 0.*got -1"),
+            ({"groups": np.ones(6)}, "groups must .*whole numbers or text.*got dtype float64"),
         ],
     )
     def test_bad_arrays(self, full, bad, message):
@@ -174,7 +178,7 @@ class TestFile:
             ({"features": np.ones((3, 2))}, "features must have one row for each of the 2 rows"),
             ({"features": np.ones((2, 0))}, "features must have at least 1 columns"),
             ({"tasks": np.array([0.5, 1])}, "tasks must be whole numbers"),
-            ({"tasks": np.array([-1, 1])}, "tasks must be ≥ 0; got -1"),
+            ({"tasks": np.array([-1, 1])}, "tasks must .*≥ 0.*got -1"),
             ({"groups": np.array([0.5, 1])}, "groups must be whole numbers or text"),
             ({"groups": np.array([["a", "b"]])}, r"groups must have shape \(2,\)"),
         ],
@@ -187,7 +191,7 @@ class TestFile:
 
     def test_objects_are_refused(self, tmp_path):
         np.savez(tmp_path / "a.npz", logits=np.array([[1, None]]))
-        with pytest.raises(FileFormatError, match="array 'logits' must hold plain numbers or text"):
+        with raises_naming(FileFormatError, "'logits' must", "plain numbers or text"):
             equable.Outputs.load(tmp_path / "a.npz")
 
     @pytest.mark.parametrize("compress", [False, True])

@@ -18,6 +18,7 @@ import equable
 import equable.cli
 import equable.metrics
 from equable.errors import MissingExtraError
+from messages import raises_naming
 
 PACKAGE = Path(equable.__file__).parent
 NEEDED = inspect.Parameter.empty
@@ -155,7 +156,7 @@ class TestNames:
             assert getattr(equable.metrics, name) is not None
 
     def test_an_unknown_name_is_an_attribute_error(self):
-        with pytest.raises(AttributeError, match="module 'equable' has no attribute 'Dats'"):
+        with raises_naming(AttributeError, "'equable'", "'Dats'"):
             equable.Dats  # noqa: B018
 
     def test_the_table_of_calibrators_holds_the_public_classes(self):

@@ -30,7 +30,8 @@ from equable.scenarios import ValidationSet
 from run_fixtures import finished_run, tiny_config, tiny_run  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGES = ROOT / "results", ROOT / "docs" / "results"
+RESULTS = ROOT / "results"
+PAGES = ROOT / "docs" / "results"
 STORED = [name for name in RUNS if (RESULTS / name).is_dir()]
 #: Computed anew, however many runs are stored: one run of real images whole, and one seed of a large run.
 WHOLE = next((n for n in ("skinlesions-resnet32", "skinlesions-slim") if n in STORED), STORED[0])
@@ -150,7 +151,8 @@ def numbers(value, path=""):
 
 
 def assert_same_numbers(ours, theirs):
-    ours, theirs = dict(numbers(ours)), dict(numbers(theirs))
+    ours = dict(numbers(ours))
+    theirs = dict(numbers(theirs))
     assert set(ours) == set(theirs)
     for where, value in ours.items():
         if isinstance(value, float):
@@ -340,7 +342,8 @@ def test_a_step_is_stored_with_its_pts(tmp_path):
         logits = 3 * rng.normal(size=(n, 4)) + 2 * np.eye(4)[labels]
         return Outputs(logits, labels, rng.normal(size=(n, 3)), labels // 2, **more)
 
-    source, target = tmp_path / "source", tmp_path / "target"
+    source = tmp_path / "source"
+    target = tmp_path / "target"
     ValidationSet(rows(200), np.tile([True, False], 100)).save(source / "validation.npz")
     for name in ("test.npz", "perturbed.npz"):
         rows(50).save(source / name)
@@ -349,7 +352,8 @@ def test_a_step_is_stored_with_its_pts(tmp_path):
     store.store_step(source, target)
     assert {path.name for path in target.iterdir()} == {*OUTPUT_FILES, "done.json", "pts.safetensors"}
     assert outputs_digest(target)
-    kept, step = equable.load(target / "pts.safetensors"), load_step(target)
+    kept = equable.load(target / "pts.safetensors")
+    step = load_step(target)
     fitted = METHODS["pts"].fit(step)
     np.testing.assert_array_equal(kept.parameters_, fitted.parameters_)
 

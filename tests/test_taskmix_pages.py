@@ -36,7 +36,8 @@ def fitted(rows, **settings):
     "settings", [{}, {"odds": 1.0}, {"odds": float("inf")}, {"by": "newest"}, {"by": "class"}]
 )
 def test_variants_of_the_package_agree_with_it(rows, settings):
-    variant, calibrator = Variant(**settings), fitted(rows, **settings)
+    variant = Variant(**settings)
+    calibrator = fitted(rows, **settings)
     for groups in (*arrivals(rows.tasks, 0).values(), np.zeros(600, dtype=int)):
         ours = predict(variant, calibrator, rows.logits, groups)
         np.testing.assert_allclose(ours, calibrator.predict_proba(rows.logits, groups=groups), atol=1e-9)

@@ -18,6 +18,7 @@ from equable.benchmark.task_outputs import Step, load_step
 from equable.files import read_json, read_sealed, write_json, write_sealed
 from equable.outputs import Outputs
 from planted import make_incremental
+from rewrites import add_line_end, rewritten
 
 
 @pytest.fixture
@@ -55,7 +56,8 @@ def outputs(data):
 
 @pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
 def test_every_method_in_every_arrival():
-    calibration, test = make_incremental(n_per_class=10), make_incremental(n_per_class=12, seed=1)
+    calibration = make_incremental(n_per_class=10)
+    test = make_incremental(n_per_class=12, seed=1)
     step = Step(2, outputs(calibration), outputs(calibration), outputs(test), outputs(calibration), {})
     records = list(measure(step, 0, 10, 0))
     kinds = {(r["arrival"], r["batch"]) for r in records}
@@ -90,10 +92,10 @@ def test_a_run_holds_arrivals_of_its_outputs(tiny_run):
 
 def test_finished_arrivals_are_never_measured_again(tiny_run, monkeypatch):
     path = tiny_run.arrivals / "seed-0.json"
-    before = path.stat().st_mtime_ns
+    before = add_line_end([path])
     monkeypatch.setattr(module, "measure", lambda *_: pytest.fail("measured again"))
     assert measure_arrivals(tiny_run) == read_json(path)["records"]
-    assert path.stat().st_mtime_ns == before
+    assert rewritten(before) == []
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from equable import __version__
 from equable.cli import app
+from messages import assert_words
 from planted_run import make_run
 
 COMMANDS = ("demo", "run", "status", "score", "arrivals", "ablate", "report", "datasets")
@@ -51,21 +52,21 @@ def test_version():
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (("run", "nonsense"), "a run must be a preset"),
-        (("run", "digits", "--set", "network.nf=0"), "network.nf must be greater than or equal to 1; got 0"),
-        (("run", "digits", "--set", "colour=red"), "--set: unknown key colour"),
-        (("run", "digits", "--seeds", "1,1"), "seeds must be distinct"),
-        (("run", "bloodcell-rebuilt"), "give --data PATH"),
-        (("datasets", "get", "cifar11"), "dataset must be one of"),
+        (("run", "nonsense"), ["a run must", "preset"]),
+        (("run", "digits", "--set", "network.nf=0"), ["network.nf must", "equal to 1", "got 0"]),
+        (("run", "digits", "--set", "colour=red"), ["--set", "unknown key", "colour"]),
+        (("run", "digits", "--seeds", "1,1"), ["seeds must", "distinct"]),
+        (("run", "bloodcell-rebuilt"), ["data.source must", "--data PATH"]),
+        (("datasets", "get", "cifar11"), ["dataset must be one of", "cifar10", "'cifar11'"]),
     ],
 )
-def test_what_equable_refuses_is_one_line_and_exit_code_1(words, message, tmp_path, monkeypatch):
+def test_what_equable_refuses_is_one_line_and_exit_code_1(words, named, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = call(*words)
     assert result.exit_code == 1
-    assert message in result.stderr
+    assert_words(result.stderr, *named)
     assert result.stderr.startswith("equable: ")
     assert result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
@@ -82,7 +83,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     for command in ("status", "score", "arrivals", "ablate", "report"):
         result = call(command, tmp_path)
         assert result.exit_code == 1
-        assert "must be a run folder; it has no config.toml" in result.stderr
+        assert_words(result.stderr, f"{tmp_path} must", "run folder", "config.toml")
 
 
 def test_interrupted_is_exit_code_130(tiny_run, monkeypatch):
@@ -93,7 +94,9 @@ def test_interrupted_is_exit_code_130(tiny_run, monkeypatch):
 
     monkeypatch.setattr(equable.benchmark.ablate, "ablate_run", stop)
     result = call("ablate", tiny_run.path)
-    assert (result.exit_code, result.stderr) == (130, "equable: interrupted; the same command resumes\n")
+    assert result.exit_code == 130
+    assert_words(result.stderr, "interrupted", "same command")
+    assert result.stderr.count("\n") == 1
 
 
 def test_score_and_ablate_from_stored_outputs(tiny_run):
@@ -123,15 +126,16 @@ def test_report(tiny_run, tmp_path, monkeypatch):
 
 
 def test_a_report_replaces_nothing_but_reports(tmp_path, blank_figures):
-    one, two = make_run(tmp_path / "one"), make_run(tmp_path / "two")
+    one = make_run(tmp_path / "one")
+    two = make_run(tmp_path / "two")
     paper = tmp_path / "paper"
     (paper / "tables").mkdir(parents=True)
     (paper / "tables" / "main.md").write_text("mine")
     result = call("report", one, "--out", paper)
     assert (result.exit_code, (paper / "tables" / "main.md").read_text()) == (1, "mine")
-    assert "--out must not hold tables of another origin" in result.stderr
-    assert "is a run with a report of its own" in call("report", one, two, "--out", one).stderr
-    assert "is a run with a report of its own" in call("report", one, "--out", two).stderr
+    assert_words(result.stderr, "--out must not", "tables")
+    assert_words(call("report", one, two, "--out", one).stderr, f"{one} is a run", "its own")
+    assert_words(call("report", one, "--out", two).stderr, f"{two} is a run", "its own")
     for runs in ([one, two], [one]):  # an earlier report may be replaced, and files of other names stay
         assert call("report", *runs, "--out", tmp_path / "out").exit_code == 0
         (tmp_path / "out" / "notes.txt").write_text("mine")
@@ -148,7 +152,7 @@ def test_a_run_is_reported_once(tmp_path, spelling, blank_figures):
     again = {"same": one, "link": tmp_path / "link", "dots": one / ".." / "one", "grid": grid}[spelling]
     result = call("report", one, again, "--out", tmp_path / "out")
     assert result.exit_code == 1
-    assert "each run must be given once; got one twice" in result.stderr
+    assert_words(result.stderr, "run must", "once", "one twice")
     assert not (tmp_path / "out").exists()
 
 
@@ -188,7 +192,8 @@ def test_datasets(tmp_path):
     assert listed[0]["paper_name"] == "CIFAR10"
     assert "TinyImageNet" in call("datasets", "list").stdout
     assert "embedded" in call("datasets", "get", "digits").stdout
-    images, labels = np.zeros((40, 8, 8), dtype=np.uint8), np.repeat([0, 1], 20)
+    images = np.zeros((40, 8, 8), dtype=np.uint8)
+    labels = np.repeat([0, 1], 20)
     np.savez(tmp_path / "own.npz", train_images=images, train_labels=labels)
     good = call("datasets", "check", tmp_path / "own.npz", "--json")
     assert (good.exit_code, json.loads(good.stdout)["ok"]) == (0, True)

@@ -32,7 +32,8 @@ def refusal(address, capfd):
     del caught
     gc.collect()  # a client that failed would complain now
     assert capfd.readouterr() == ("", "")
-    assert text.startswith(f"--dask must be the address of a scheduler; {address}: ")
+    assert text.startswith("--dask must")
+    assert address in text
     assert "\n" not in text
     return text
 

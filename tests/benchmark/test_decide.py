@@ -19,7 +19,8 @@ def outputs(data, kept=slice(None)):
 
 
 def test_records_are_those_of_sets_and_referral():
-    buffer, test = make_incremental(), make_incremental(n_per_class=15, seed=1)
+    buffer = make_incremental()
+    test = make_incremental(n_per_class=15, seed=1)
     step = Step(2, outputs(buffer), outputs(buffer), outputs(test), None, {})
     records = standard_decisions(step, seed=3)
     assert {(r["arrival"], r["batch"]) for r in records} == set(STANDARD_ARRIVALS)

@@ -17,6 +17,7 @@ from equable.benchmark.status import status
 from equable.cli import app
 from equable.errors import ConfigError, DataError
 from equable.files import write_text
+from messages import assert_words, raises_naming
 from planted_run import make_run
 
 SETTINGS = [
@@ -93,13 +94,14 @@ def test_the_stored_grid_says_the_same_wherever_it_lies(tmp_path):
 def test_a_refused_grid_is_left_as_it_was(tmp_path):
     """Other settings for runs that are there do not get into grid.toml either."""
     pytest.importorskip("torch")
-    path, out = write(tmp_path), tmp_path / "out"
+    path = write(tmp_path)
+    out = tmp_path / "out"
     grid = load_grid(path)
     write_text(out / GRID_FILE, grid.text)
     for name, config in grid.runs.items():
         start_run(out / name, config)
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
-    with pytest.raises(ConfigError, match=r"score\.n_bins: 10 → 15 \(stored → given\)"):
+    with raises_naming(ConfigError, "score.n_bins: 10 → 15"):
         run_grid(load_grid(path, settings=["score.n_bins=15"]), out)
     assert before == {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
 
@@ -154,23 +156,23 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
         (
             "tiny.npz",
             "~no-such-user/x.npz",
-            r"grid.datasets\[2\].data must be a path; got '~no-such-user/x.npz'",
+            r"grid.datasets\[2\].data must .*path.*got '~no-such-user/x.npz'",
         ),
         (
             '"digits"',
             '"~no-such-user/x.toml"',
-            r"grid.datasets\[1\].preset must be a path; got '~no-such-user/x.toml'",
+            r"grid.datasets\[1\].preset must .*path.*got '~no-such-user/x.toml'",
         ),
         ('seeds = "0-1"', '"a.b[1].c" = 1', r"unknown key grid.a.b\[1\].c$"),
         (
             "[training]",
             '[data]\nsource = "~no-such-user/x"\n[training]',
-            "data.source must be a path; got '~no",
+            "data.source must .*path.*got '~no",
         ),
         (
             "[training]",
             '[data]\ndata_dir = "~no-such-user"\n[training]',
-            "data.data_dir must be a path; got '~no",
+            "data.data_dir must .*path.*got '~no",
         ),
         # a key of the other list's entries is not proposed for these
         ('data = "tiny.npz"', 'name = "x"', r"unknown key grid.datasets\[2\].name$"),
@@ -210,7 +212,7 @@ def test_data_that_do_not_suit_a_run_are_named_with_the_run(tmp_path):
 def test_what_a_run_of_the_grid_reads_is_named_with_its_place(tmp_path):
     (tmp_path / "notes.txt").write_text("no data")
     path = write(tmp_path, GRID.replace("tiny.npz", "notes.txt"))
-    with pytest.raises(DataError, match=r"grid.toml: grid.datasets\[2\]: .*notes.txt must be an npz file"):
+    with raises_naming(DataError, "grid.toml", "grid.datasets[2]", "notes.txt must", "npz"):
         load_grid(path)
     (tmp_path / "own.toml").write_text(
         '[data]\nsource = "digits"\n[methods.mine]\nlabel = "Mine"\ncalibrator = "gone.py:Mine"\n'
@@ -242,7 +244,7 @@ def test_a_run_on_a_folder_in_use_is_refused(tiny_run):
     with hold([tiny_run.path]):
         result = call("run", tiny_run.path)
     assert result.exit_code == 1
-    assert f"equable: {tiny_run.path} must not be in use; process {os.getpid()} on" in result.stderr
+    assert_words(result.stderr, f"{tiny_run.path} must not", "in use", f"process {os.getpid()}")
 
 
 def test_the_report_of_a_grid_has_every_run(tmp_path, blank_figures):

@@ -27,7 +27,9 @@ def test_loss_equals_a_loop():
     data = make_incremental(n_per_class=8)
     cal = LaSCal().fit(data.logits, data.y)
     rng = np.random.default_rng(0)
-    source, target, mix = rng.random(len(data.y)), rng.random(60), rng.dirichlet(np.ones(9))
+    source = rng.random(len(data.y))
+    target = rng.random(60)
+    mix = rng.dirichlet(np.ones(9))
     correct = data.logits.argmax(axis=1) == data.y
     expected = naive_loss(cal, correct, source, target, mix)
     assert _loss(source, target, cal._importance(mix)) == pytest.approx(expected, rel=1e-9)
@@ -46,9 +48,7 @@ def test_small_batches_take_the_buffers_temperature():
 
 
 def test_recovers_a_planted_temperature_without_shift():
-    calibration, test = (
-        make_incremental(n_per_class=200, temperatures=(2.0,), seed=1),
-        make_incremental(n_per_class=400, temperatures=(2.0,), seed=2),
-    )
+    calibration = make_incremental(n_per_class=200, temperatures=(2.0,), seed=1)
+    test = make_incremental(n_per_class=400, temperatures=(2.0,), seed=2)
     found = LaSCal().fit(calibration.logits, calibration.y).temperature(test.logits)[0]
     assert 1.3 < found < 3.0

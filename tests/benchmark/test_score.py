@@ -114,7 +114,8 @@ def test_present_scores_are_never_made_again(tiny_run, monkeypatch):
 @pytest.mark.parametrize("name", ["rc", "noise_floor"])
 def test_a_lost_or_damaged_score_is_made_again_alone(tiny_run, name, damage):
     path = tiny_run.score(0, 1, name)
-    before, original = files(tiny_run), path.read_bytes()
+    before = files(tiny_run)
+    original = path.read_bytes()
     path.unlink() if damage is None else path.write_text(damage)
     assert score_run(tiny_run).made == 1
     after = files(tiny_run)
@@ -136,7 +137,8 @@ def test_scores_of_other_outputs_are_made_again(tiny_run):
 )
 def test_scores_of_other_settings_are_made_again(tiny_run, name, setting):
     path = tiny_run.score(0, 1, name)
-    before, record = path.read_bytes(), read_sealed(path)
+    before = path.read_bytes()
+    record = read_sealed(path)
     holder = record if name == "noise_floor" else record["comparison"]
     holder[setting] += 1
     write_sealed(path, record)

@@ -23,6 +23,7 @@ from equable.errors import ConfigError, EquableWarning
 from equable.files import read_json
 from equable.reports.results import load_results
 from equable.reports.tables.main import main_table
+from messages import assert_words, raises_naming
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "new-method.md"
 SHARED = """
@@ -141,9 +142,8 @@ def test_a_file_that_is_gone(tiny_run, file):
     tiny_run.score(0, 1, "rc").unlink()
     result = call("score", tiny_run.path)
     assert result.exit_code == 1
-    assert "method 'mine': 1 of 3 scores failed; first: on seed 0 after task 2: " in result.stderr
-    assert "methods.mine: calibrator must be in an existing file" in result.stderr
-    assert f"there is no {file}" in result.stderr
+    assert_words(result.stderr, "method 'mine'", "1 of 3 scores failed", "seed 0 after task 2")
+    assert_words(result.stderr, "methods.mine", "calibrator must", "existing file", str(file))
     assert tiny_run.score(0, 1, "rc").is_file()
     assert "mine" in [row.label for row in main_table(load_results(tiny_run.path)).sections[0].rows]
     with pytest.raises(ConfigError, match="must be in an existing file"):
@@ -156,10 +156,10 @@ def test_an_error_in_it_costs_no_other_score(tiny_run, file):
         path.unlink()
     result = call("score", tiny_run.path, "--jobs", "1", "--method", f"mine={file}:Half")
     assert result.exit_code == 1
-    assert "equable: method 'mine': 2 of 3 scores failed; first: on seed 0 after task 3: " in result.stderr
-    assert "ZeroDivisionError: by nought (mine.py, line 12)" in result.stderr
+    assert_words(result.stderr, "method 'mine'", "2 of 3 scores failed", "seed 0 after task 3")
+    assert_words(result.stderr, "ZeroDivisionError: by nought", "mine.py, line 12")
     assert len(list(tiny_run.scores.glob("*_rc.json"))) == 3
-    with pytest.warns(EquableWarning, match="method 'mine' failed in other arrivals: ZeroDiv"):
+    with pytest.warns(EquableWarning, match="'mine' failed .*arrivals.*ZeroDivisionError"):
         records = measure_arrivals(tiny_run, progress=False)
     assert {record["method"] for record in records} >= {"rc", "arc"}
     assert not [record for record in records if record["method"] == "mine"]
@@ -190,17 +190,17 @@ def test_nonsense_is_never_scored(tiny_run, file):
     assert not list(tiny_run.scores.glob("*_odd*.json"))
 
 
-NAME_RULE = "a method's name must be 1 to 40 lower case letters, digits and _, a letter first, like my_method"
+NAME_RULE = "a method's name must be 1 to 40 lower case letters"
 
 
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"rc": {"calibrator": "mine.py:Half"}}, "a method's name must be new; 'rc' is one of equable's"),
+        ({"rc": {"calibrator": "mine.py:Half"}}, ["name must", "new", "'rc'"]),
         ({"oracle_task": {"calibrator": "mine.py:Half"}}, "must be new"),
-        ({"noise_floor": {"calibrator": "mine.py:Half"}}, "must not end in noise_floor; got 'noise_floor'"),
-        ({"../mine": {"calibrator": "mine.py:Half"}}, f"{NAME_RULE}; got '../mine'"),
-        ({"Mine": {"calibrator": "mine.py:Half"}}, f"{NAME_RULE}; got 'Mine'"),
+        ({"noise_floor": {"calibrator": "mine.py:Half"}}, ["must not", "'noise_floor'"]),
+        ({"../mine": {"calibrator": "mine.py:Half"}}, [NAME_RULE, "'../mine'"]),
+        ({"Mine": {"calibrator": "mine.py:Half"}}, [NAME_RULE, "'Mine'"]),
         ({"m" * 41: {"calibrator": "mine.py:Half"}}, NAME_RULE),
         ({"": {"calibrator": "mine.py:Half"}}, NAME_RULE),
         ({"mine": {}}, "methods.mine.calibrator must"),
@@ -218,7 +218,7 @@ NAME_RULE = "a method's name must be 1 to 40 lower case letters, digits and _, a
 def test_impossible_tables_are_refused(tables, message, file):
     with pytest.raises(ConfigError) as caught:
         read(tables, file.parent)
-    assert message in str(caught.value)
+    assert_words(str(caught.value), *([message] if isinstance(message, str) else message))
     assert str(caught.value).startswith("here.toml: ")
 
 
@@ -244,7 +244,7 @@ def test_what_is_no_calibrator_is_refused_before_training(calibrator, settings, 
     table = read({"mine": {"calibrator": calibrator, "settings": settings}}, file.parent)
     with pytest.raises(ConfigError) as caught:
         make_calibrator(table["mine"], "methods.mine")
-    assert message in str(caught.value)
+    assert_words(str(caught.value), *([message] if isinstance(message, str) else message))
     assert str(caught.value).startswith("methods.mine: calibrator")
 
 
@@ -256,9 +256,7 @@ def test_a_class_of_an_installed_package():
 
 def test_two_methods_of_one_label_are_refused(file):
     settings = settings_of(file, label="Mine")
-    with pytest.raises(
-        ConfigError, match=r"own\.toml: methods\.a\.label must be of one method; 'Mine' is of several"
-    ):
+    with raises_naming(ConfigError, "own.toml", "methods.a.label must", "one method", "'Mine'"):
         check_methods({"a": settings, "b": settings}, {"a": "own.toml", "b": "own.toml"})
 
 
@@ -270,7 +268,7 @@ def test_a_run_folder_cannot_bring_its_own_code(tiny_run):
     for command in ("score", "run"):
         result = call(command, tiny_run.path)
         assert result.exit_code == 1
-        assert "must be an absolute path in a run folder; got 'evil.py'" in result.stderr
+        assert_words(result.stderr, "must", "absolute path", "'evil.py'")
     main_table(load_results(tiny_run.path))  # a report needs no code
     assert not mark.exists()
 
@@ -278,14 +276,14 @@ def test_a_run_folder_cannot_bring_its_own_code(tiny_run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("Flip=mine.py:Half", f"--method: {NAME_RULE}; got 'Flip'"),
-        ("mine.py", "--method must be [NAME=]FILE.py:CLASS; the class is missing in 'mine.py'"),
-        ("flip=mine.py", "--method must be [NAME=]FILE.py:CLASS; the class is missing in 'flip=mine.py'"),
-        ("mine.py:", "--method must be [NAME=]FILE.py:CLASS; the class is missing in 'mine.py:'"),
+        ("Flip=mine.py:Half", ["--method", NAME_RULE, "'Flip'"]),
+        ("mine.py", ["--method must", "[NAME=]FILE.py:CLASS", "'mine.py'"]),
+        ("flip=mine.py", ["--method must", "[NAME=]FILE.py:CLASS", "'flip=mine.py'"]),
+        ("mine.py:", ["--method must", "[NAME=]FILE.py:CLASS", "'mine.py:'"]),
         ("C:\\\\mine.py", "the class is missing in"),
         (
             "mine.py:Stranger",
-            "methods.stranger: calibrator must be a subclass of equable.calibrators.Calibrator",
+            ["methods.stranger", "calibrator must", "subclass of equable.calibrators.Calibrator"],
         ),
     ],
 )
@@ -293,7 +291,7 @@ def test_wrong_words_for_a_method(words, message, file, monkeypatch):
     monkeypatch.chdir(file.parent)
     result = call("run", "digits", "--method", words, "--out", "out")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert message in result.stderr
+    assert_words(result.stderr, *([message] if isinstance(message, str) else message))
     assert not Path("out").exists()
 
 

@@ -16,11 +16,11 @@ from speed.loopback import Cluster, until
 from blackbox.tiny_run import (
     all_marked,
     assert_undisturbed,
-    finished_files,
     gone,
     interrupt,
     is_alive,
     kill,
+    mark_finished,
     refusal,
     states,
 )
@@ -74,7 +74,7 @@ def test_a_worker_is_killed_while_the_clock_jumps_and_its_seed_wakes_again(place
     held = until(lambda: len(place.held()) == 2 and place.held(), driver)
     assert str(place.run) in refusal(place.start("--dask", cluster.address))  # a second run
     (cluster.folder / "clock").write_text("86400")
-    kept = finished_files(place.run)
+    kept = mark_finished(place.run)
     first, second = (psutil.Process(pid) for pid in held.values())
     first.suspend()  # a stopped process cannot notice that its worker is gone
     kill(first.ppid())
@@ -104,7 +104,7 @@ def test_interrupted_then_the_scheduler_dies_then_finished(place, cluster, refer
         assert silent in refusal(unanswered)
         assert time.monotonic() - begin < 60
 
-    kept = finished_files(place.run)
+    kept = mark_finished(place.run)
     driver = place.start("--dask", cluster.address, "--seeds", "0")
     (seed,) = until(lambda: list(place.held().values()), driver)
     first = cluster.address

@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from blackbox.tiny_run import assert_undisturbed, contents, finished_files
+from blackbox.tiny_run import assert_undisturbed, contents, mark_finished
+from equable.files import read_json, write_json
 
 
 def change_a_byte(folder):
@@ -20,9 +21,8 @@ def change_a_score(folder):
 
 
 def write_again(folder):
-    path = folder / "seed-0" / "task-0" / "validation.npz"
-    shutil.copy(path, folder / "copy")
-    (folder / "copy").replace(path)
+    path = folder / "seed-0" / "task-0" / "done.json"
+    write_json(path, read_json(path))
 
 
 DISTURBANCES = {
@@ -36,7 +36,7 @@ DISTURBANCES = {
 
 def test_a_copy_is_undisturbed(reference, tmp_path):
     folder = shutil.copytree(reference, tmp_path / "run")
-    assert_undisturbed(folder, reference, finished_files(folder))
+    assert_undisturbed(folder, reference, mark_finished(folder))
     suffixes = {name.rpartition(".")[2] for name in contents(folder)}
     assert suffixes == {"npz", "safetensors", "json"}
     assert len(contents(folder, (0,))) > 50
@@ -45,7 +45,7 @@ def test_a_copy_is_undisturbed(reference, tmp_path):
 @pytest.mark.parametrize("disturb", DISTURBANCES)
 def test_every_disturbance_is_seen(reference, tmp_path, disturb):
     folder = shutil.copytree(reference, tmp_path / "run")
-    kept = finished_files(folder)
+    kept = mark_finished(folder)
     DISTURBANCES[disturb](folder)
     with pytest.raises(AssertionError):
         assert_undisturbed(folder, reference, kept)

@@ -10,11 +10,11 @@ from speed.loopback import until
 
 from blackbox.tiny_run import (
     assert_undisturbed,
-    finished_files,
     gone,
     interrupt,
     is_alive,
     kill,
+    mark_finished,
     refusal,
     states,
     status,
@@ -45,12 +45,12 @@ def test_interrupted_then_killed_then_finished(place, reference):
     assert str(place.run) in complaint
     assert f"{driver.pid}" in complaint
     assert driver.poll() is None
-    kept = finished_files(place.run)
-    assert kept
     processes = place.seed_processes(driver)
     driver.kill()
     driver.communicate()
     gone(processes)  # seeds do not work on alone
+    kept = mark_finished(place.run)
+    assert kept
     for name in HALF_WRITTEN:
         (place.run / name).write_bytes(b"half")
     place.release()
@@ -90,7 +90,7 @@ def test_a_seed_whose_process_keeps_dying_is_given_up_and_harms_no_other(place, 
     assert (cell["seed"], cell["deaths"]) == (failure["seed"], 2)
     assert_undisturbed(place.run, reference, {}, (1 - failure["seed"],))
 
-    kept = finished_files(place.run)
+    kept = mark_finished(place.run)
     place.hold()
     driver = place.start("--jobs", "2", "--tries", "2")  # it is tried anew, and may die once more
     kill_when_held(place, driver, victim)
@@ -113,9 +113,12 @@ def test_one_seed_survives_a_full_disk_and_a_kill(place, reference):
     place.hold()
     driver = place.start("--seeds", "0")
     until(place.held, driver)
-    kept = finished_files(place.run)
+    processes = place.seed_processes(driver)
     driver.kill()
     driver.communicate()
+    gone(processes)
+    kept = mark_finished(place.run)
+    assert kept
     place.release()
     driver = place.start("--seeds", "0")
     place.settle(driver, 1)
@@ -155,8 +158,8 @@ def test_damaged_results_are_made_again_and_all_others_kept(place, reference):
     # without its done.json nothing vouches for the other files of a task
     unsure = [place.run / "seed-0/task-0", place.run / "seed-1/task-1"]
     kept = {
-        path: identity
-        for path, identity in finished_files(place.run).items()
+        path: content
+        for path, content in mark_finished(place.run).items()
         if str(path.relative_to(place.run)) not in DAMAGE and path.parent not in unsure
     }
     assert len(kept) > 50

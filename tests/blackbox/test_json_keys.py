@@ -37,7 +37,8 @@ def everything(reference, tmp_path, blank_figures):
     run = tmp_path / "run"
     shutil.copytree(reference, run)
     rows = run / "seed-0" / "task-1" / "test.npz"
-    cal, out = tmp_path / "cal.safetensors", tmp_path / "p.npz"
+    cal = tmp_path / "cal.safetensors"
+    out = tmp_path / "p.npz"
     return {
         "run": json.loads((reference.parent / "run.json").read_text(encoding="utf-8")),
         "status": printed("status", run),

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from calling import UNDRAWN
 from equable.cli import app
+from rewrites import add_line_end, rewritten
 
 SETTINGS = """
 seeds = [0, 1]
@@ -81,7 +82,9 @@ class Place:
     """A folder with data, settings and a run; the environment variable `mark` marks its processes."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.run, self.mark = folder, folder / "run", new_mark()
+        self.folder = folder
+        self.run = folder / "run"
+        self.mark = new_mark()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tiny.toml").write_text(SETTINGS, encoding="utf-8")
         (folder / "held.py").write_text(METHOD, encoding="utf-8")
@@ -215,22 +218,21 @@ def contents(folder: Path, seeds: tuple[int, ...] = (0, 1)) -> dict[str, Any]:
     return found
 
 
-def finished_files(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Identity of every file of a finished task and of every score: a file made again is another."""
-    tasks = [done.parent for done in folder.glob("seed-*/task-*/done.json")]
-    files = [path for task in tasks for path in task.glob("*.*")]
-    files += folder.glob("scores/seed-*.json")
-    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+def mark_finished(folder: Path) -> dict[Path, bytes]:
+    """Add a line end to the record of every finished task and to every score: a file made again lacks it.
+
+    No process may write to the folder meanwhile; held seeds do not.
+    """
+    return add_line_end([*folder.glob("seed-*/task-*/done.json"), *folder.glob("scores/seed-*.json")])
 
 
 def assert_undisturbed(
-    folder: Path, reference: Path, kept: dict[Path, Any], seeds: tuple[int, ...] = (0, 1)
+    folder: Path, reference: Path, kept: dict[Path, bytes], seeds: tuple[int, ...] = (0, 1)
 ) -> None:
     """The same results as the reference, finished files kept, nothing half-written left."""
     expected = contents(reference, seeds)
     found = contents(folder, seeds)
     assert found.keys() == expected.keys()
     assert [name for name in found if found[name] != expected[name]] == []
-    after = finished_files(folder)
-    assert [path for path in kept if after.get(path) != kept[path]] == []
+    assert rewritten(kept) == []
     assert not list(folder.rglob("*.part"))

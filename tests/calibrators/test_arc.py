@@ -73,7 +73,8 @@ def mix_of(posterior, prior, strength=5.0):
 )
 def test_em_never_lowers_its_objective(seed, n, k, strength):
     rng = np.random.default_rng(seed)
-    posterior, prior = random_posteriors(rng, n, k), rng.dirichlet(np.full(k, 5.0))
+    posterior = random_posteriors(rng, n, k)
+    prior = rng.dirichlet(np.full(k, 5.0))
     values = []
     for steps in (1, 2, 3, 5, 10, 50):
         with pytest.MonkeyPatch.context() as patch:
@@ -87,7 +88,8 @@ def test_em_never_lowers_its_objective(seed, n, k, strength):
 
 def test_batches_are_estimated_as_if_alone():
     rng = np.random.default_rng(3)
-    posterior, prior = random_posteriors(rng, 280, 6), rng.dirichlet(np.full(6, 5.0))
+    posterior = random_posteriors(rng, 280, 6)
+    prior = rng.dirichlet(np.full(6, 5.0))
     batches = posterior.reshape(7, 40, 6)
     together = estimate_mix((batches / prior).swapaxes(1, 2), np.tile(prior, (7, 1)), 5.0)[..., 0]
     for batch, mix in zip(batches, together, strict=True):
@@ -96,7 +98,8 @@ def test_batches_are_estimated_as_if_alone():
 
 def test_permuting_classes_permutes_the_mix():
     rng = np.random.default_rng(4)
-    posterior, prior = random_posteriors(rng, 50, 5), rng.dirichlet(np.full(5, 5.0))
+    posterior = random_posteriors(rng, 50, 5)
+    prior = rng.dirichlet(np.full(5, 5.0))
     order = rng.permutation(5)
     permuted = mix_of(posterior[:, order], prior[order])
     np.testing.assert_allclose(permuted, mix_of(posterior, prior)[order], atol=1e-9)
@@ -110,7 +113,8 @@ def test_cubic_minimum_is_exact_on_a_parabola_and_close_on_a_smooth_curve():
     for centre in (-2.99, -0.4, 0.123, 3.9):
         level = best_levels(((grid - centre) ** 2)[None], (2 * (grid - centre))[None], grid)
         assert level[0] == pytest.approx(centre, abs=1e-12)
-        value, slope = np.cosh(grid - centre), np.sinh(grid - centre)
+        value = np.cosh(grid - centre)
+        slope = np.sinh(grid - centre)
         assert best_levels(value[None], slope[None], grid)[0] == pytest.approx(centre, abs=1e-4)
     assert best_levels(grid[None], np.ones((1, len(grid))), grid)[0] == grid[0]
     assert best_levels(-grid[None], -np.ones((1, len(grid))), grid)[0] == grid[-1]
@@ -162,7 +166,8 @@ def test_planted_label_shift_is_recovered():
     cal = equable.ARC().fit(calibration.logits, calibration.y)
     rng = np.random.default_rng(0)
     mix = np.array([0.3, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05])
-    errors, gaps = [], []
+    errors = []
+    gaps = []
     for n in (50, 400, 4000):
         rows = shifted_batch(test, mix, n, rng)
         facts = cal.explain(test.logits[rows])[0]
@@ -180,7 +185,8 @@ def test_planted_label_shift_is_recovered():
 
 
 def test_tasks_get_their_planted_temperatures_without_task_labels():
-    calibration, test = make_incremental(n_per_class=200, seed=1), make_incremental(n_per_class=200, seed=2)
+    calibration = make_incremental(n_per_class=200, seed=1)
+    test = make_incremental(n_per_class=200, seed=2)
     cal = equable.ARC().fit(calibration.logits, calibration.y)
     found = [fact.temperature for fact in cal.explain(test.logits, groups=test.tasks)]
     assert found[0] > found[1] > found[2]
@@ -212,7 +218,7 @@ def test_a_class_without_rows_is_named():
 def test_bad_settings_are_named():
     data = make_incremental(n_per_class=5)
     for bad, message in (
-        (equable.ARC(prior_strength=-1), r"prior_strength must be in \[0, 1e\+12\]; got -1"),
+        (equable.ARC(prior_strength=-1), r"prior_strength must .*\[0, 1e\+12\].*got -1"),
         (equable.ARC(loss="mse"), "loss must be one of"),
     ):
         with pytest.raises(InputError, match=message):
@@ -221,12 +227,14 @@ def test_bad_settings_are_named():
 
 def test_posteriors_are_softmax_with_bias():
     rng = np.random.default_rng(0)
-    z, b = rng.normal(size=(7, 3)).astype(np.float16), np.array([0.1, -0.2, 0.0])
+    z = rng.normal(size=(7, 3)).astype(np.float16)
+    b = np.array([0.1, -0.2, 0.0])
     np.testing.assert_allclose(posteriors(z, 2.0, b), softmax(z.astype(np.float64) / 2 + b), rtol=1e-12)
 
 
 def test_tasks_at_fit_help_small_batches_find_their_mix():
-    calibration, test = make_incremental(n_per_class=60, seed=1), make_incremental(n_per_class=120, seed=2)
+    calibration = make_incremental(n_per_class=60, seed=1)
+    test = make_incremental(n_per_class=120, seed=2)
     with_tasks = equable.ARC().fit(calibration.logits, calibration.y, tasks=calibration.tasks)
     without = equable.ARC().fit(calibration.logits, calibration.y)
     np.testing.assert_allclose(with_tasks.task_mixes_.sum(axis=0), with_tasks.prior_)

@@ -29,15 +29,19 @@ def unbiased(n, k, seed=0, sharpness=1.5):
 
 def test_planted_scales_and_offsets_are_found():
     true, y = unbiased(20_000, 6)
-    z, tasks = log_softmax(true), np.arange(6) // 2
-    scale, offset = np.array([0.5, 1.0, 2.0])[tasks], np.array([0.0, 0.5, 1.5])[tasks]
+    z = log_softmax(true)
+    tasks = np.arange(6) // 2
+    scale = np.array([0.5, 1.0, 2.0])[tasks]
+    offset = np.array([0.0, 0.5, 1.5])[tasks]
     # what the network shows is a log-softmax whose correction is the truth: one constant a row makes it one
     shown = (z - offset) / scale
-    low, high = np.full((len(z), 1), -60.0), np.full((len(z), 1), 60.0)
+    low = np.full((len(z), 1), -60.0)
+    high = np.full((len(z), 1), 60.0)
     for _ in range(60):
         middle = (low + high) / 2
         below = np.exp(shown + middle / scale).sum(axis=1, keepdims=True) < 1
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
     shown = shown + low / scale
     cal = equable.BiasCorrection().fit(shown, y, tasks=tasks[y])
     assert cal.converged_
@@ -58,11 +62,15 @@ def test_by_task_is_at_the_minimum_of_its_objective():
     weights = np.random.default_rng(0).uniform(0.2, 3, len(data.y))
     weights[:7] = 0  # rows without weight count for nothing
     cal = equable.BiasCorrection().fit(data.logits, data.y, tasks=data.tasks, sample_weight=weights)
-    z, tasks = log_softmax(data.logits), np.arange(9) // 3
+    z = log_softmax(data.logits)
+    tasks = np.arange(9) // 3
     w = weights / np.bincount(data.tasks, weights)[data.tasks] * (len(weights) - 7) / 3
 
     def objective(x):
-        a, a_t, b_t, b_c = x[0], x[1:4], x[4:7], x[7:]
+        a = x[0]
+        a_t = x[1:4]
+        b_t = x[4:7]
+        b_c = x[7:]
         u = np.exp(a + a_t[tasks]) * z + b_t[tasks] + b_c
         ridges = 3 * (a_t**2).sum() + 0.3 * (b_t**2).sum() + 5 * (b_c**2).sum()
         return -w @ log_softmax(u)[np.arange(len(z)), data.y] + ridges
@@ -107,15 +115,19 @@ def test_by_class_is_bcts():
 
 def test_gradients_agree_with_finite_differences(monkeypatch):
     """Of the shared NLL, and of both objectives as they are handed to the solver."""
-    data, rng = make_incremental(n_per_class=4), np.random.default_rng(0)
+    data = make_incremental(n_per_class=4)
+    rng = np.random.default_rng(0)
     n, k = data.logits.shape
-    weights, scales, offsets = rng.random(n), rng.uniform(0.5, 2, k), rng.normal(size=k)
+    weights = rng.random(n)
+    scales = rng.uniform(0.5, 2, k)
+    offsets = rng.normal(size=k)
     _, by_scale, by_offset = corrected_nll(data.logits, data.y, weights, scales, offsets)
     numeric = approx_fprime(
         np.r_[scales, offsets], lambda x: corrected_nll(data.logits, data.y, weights, x[:k], x[k:])[0], 1e-6
     )
     np.testing.assert_allclose(np.r_[by_scale, by_offset], numeric, atol=1e-3)
-    solver, seen = bias_correction.lbfgs, []
+    solver = bias_correction.lbfgs
+    seen = []
 
     def spy(objective, start, *args, **options):
         point = start + 0.3 * rng.normal(size=len(start))

@@ -16,7 +16,8 @@ def softmax(z):
 @pytest.mark.parametrize("seed", range(12))
 def test_weights_equal_slsqps(seed):
     rng = np.random.default_rng(seed)
-    n, k = int(rng.integers(20, 300)), int(rng.integers(2, 9))
+    n = int(rng.integers(20, 300))
+    k = int(rng.integers(2, 9))
     y = rng.integers(0, k, n)
     z = rng.uniform(0.5, 4) * (rng.normal(size=(n, k)) + rng.uniform(0, 2) * np.eye(k)[y])
     cal = equable.EnsembleTemperatureScaling().fit(z, y)

@@ -202,7 +202,8 @@ def test_the_temperature_is_the_root_of_the_slope(n_rows, dtype):
     z, y = many_rows(n_rows, 20)
 
     def slope(u):
-        beta, wide = np.exp(-u), z.astype(np.float64)
+        beta = np.exp(-u)
+        wide = z.astype(np.float64)
         p = softmax(wide, 1 / beta)
         return float(np.mean((p * wide).sum(axis=1) - wide[np.arange(n_rows), y]))
 

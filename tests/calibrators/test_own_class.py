@@ -17,7 +17,9 @@ class Mine(Calibrator):
     FITTED = {"level_": (), "table_": ("K", "E")}
 
     def __init__(self, learns=None, gives=None, probabilities=None):
-        self.learns, self.gives, self.probabilities = learns, gives, probabilities
+        self.learns = learns
+        self.gives = gives
+        self.probabilities = probabilities
 
     def _fit(self, rows):
         return {"level_": 2.0, "table_": np.ones((2, 3))} if self.learns is None else self.learns

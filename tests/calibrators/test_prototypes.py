@@ -33,7 +33,8 @@ def test_distances_of_the_reference_vector():
 )
 def test_pairwise_distances_equal_scikit_learns(metric, oracle):
     rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(20, 7)), rng.normal(size=(9, 7))
+    a = rng.normal(size=(20, 7))
+    b = rng.normal(size=(9, 7))
     np.testing.assert_allclose(pairwise_distances(a, b, metric), oracle(a, b), atol=1e-12)
 
 
@@ -69,7 +70,9 @@ def test_a_zero_vector_is_at_cosine_distance_one():
 
 def test_prototypes_are_weighted_means():
     rng = np.random.default_rng(1)
-    features, labels, weights = rng.normal(size=(30, 4)), np.arange(30) % 3, rng.random(30)
+    features = rng.normal(size=(30, 4))
+    labels = np.arange(30) % 3
+    weights = rng.random(30)
     got = class_prototypes(features, labels, np.array([2, 0]), weights)
     for row, c in enumerate((2, 0)):
         mine = labels == c
@@ -94,7 +97,8 @@ def test_retained_classes_by_hand(counts, coverage, expected):
 
 
 def naive_retained(counts, coverage):
-    kept, covered = set(), 0
+    kept = set()
+    covered = 0
     for c in sorted(range(len(counts)), key=lambda c: (-counts[c], c)):
         if covered >= coverage * sum(counts) - 1e-9:
             break

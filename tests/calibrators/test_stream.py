@@ -6,6 +6,7 @@ import pytest
 import equable
 from equable.calibrators.serialization import save_with_extras
 from equable.errors import FileFormatError, InputError, NotFittedError
+from messages import raises_naming
 from planted import make_incremental
 
 
@@ -36,7 +37,8 @@ def test_each_update_is_served_with_the_window_before_it(fitted, data):
 
 
 def test_long_updates_are_served_in_pieces(fitted, data):
-    whole, pieces = equable.Stream(fitted, window=25), equable.Stream(fitted, window=25)
+    whole = equable.Stream(fitted, window=25)
+    pieces = equable.Stream(fitted, window=25)
     got = whole.update(data.logits[:90], features=data.features[:90])
     expected = [
         pieces.update(data.logits[i : min(i + 25, 90)], features=data.features[i : min(i + 25, 90)])
@@ -48,7 +50,8 @@ def test_long_updates_are_served_in_pieces(fitted, data):
 
 def test_the_layout_of_the_rows_in_memory_is_nothing_to_it(fitted, data, tmp_path):
     stream = equable.Stream(fitted, window=40)
-    logits, features = np.asfortranarray(data.logits), np.asfortranarray(data.features)
+    logits = np.asfortranarray(data.logits)
+    features = np.asfortranarray(data.features)
     stream.update(logits[:55], features=features[:55])
     stream.save(tmp_path / "stream.safetensors")
     again = equable.Stream.load(tmp_path / "stream.safetensors")
@@ -73,7 +76,8 @@ def test_saved_and_restored_it_goes_on_with_the_same_bits(fitted, data, tmp_path
 
 
 def test_a_single_row_sharpens_as_the_past_grows():
-    calibration, test = make_incremental(n_per_class=100), make_incremental(n_per_class=40, seed=3)
+    calibration = make_incremental(n_per_class=100)
+    test = make_incremental(n_per_class=40, seed=3)
     cal = equable.ARC().fit(calibration.logits, calibration.y)
     old = test.logits[test.tasks == 0]
     stream = equable.Stream(cal, window=100)
@@ -92,9 +96,9 @@ def test_refusals_leave_the_stream_as_it_was(data):
     stream.update(data.logits[:5])
     with pytest.raises(InputError, match="finite"):
         stream.update(np.full((1, 9), np.nan))
-    with pytest.raises(InputError, match="features must be given for all rows or for none"):
+    with raises_naming(InputError, "features must", "all rows"):
         stream.update(data.logits[:1], features=data.features[:1])
-    with pytest.raises(InputError, match="logits must keep the 9 columns of the first rows; got 3"):
+    with raises_naming(InputError, "logits must", "9 columns", "got 3"):
         stream.update(np.zeros((2, 3)))
     assert len(stream) == 5
     stream.reset()
@@ -131,7 +135,7 @@ def test_bad_construction(tmp_path):
     [
         ({"window_length": np.zeros(0)}, "window_length must be one finite number"),
         ({"window_length": np.array([np.nan])}, "window_length must be one finite number"),
-        ({"window_length": np.array([0.0])}, "window must be a whole number ≥ 1; got 0"),
+        ({"window_length": np.array([0.0])}, "window must .*≥ 1.*got 0"),
         ({"window_length": np.array([4.0]), "window_logits": np.zeros((2, 3))}, "must have 9 columns"),
         ({"window_length": np.array([4.0]), "window_logits": np.full((2, 9), np.nan)}, "must be finite"),
     ],

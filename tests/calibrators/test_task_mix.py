@@ -85,7 +85,8 @@ def test_the_evidence_equals_a_loop():
     for k, s in enumerate((0.5, 2, 8, 32)):
         likelihoods = []
         for order in fixed_orders(np.arange(1, 10)):
-            counts, product = s * prior, 1.0
+            counts = s * prior
+            product = 1.0
             for row in ratios[order[:7]]:
                 gain = row * counts
                 product *= gain.sum() / counts.sum()
@@ -105,7 +106,9 @@ def test_fixed_orders_are_two_different_permutations():
 
 def test_left_out_mixes_equal_a_loop():
     rng = np.random.default_rng(1)
-    prior, n, s = np.array([0.5, 0.3, 0.2]), 6, 2.0
+    prior = np.array([0.5, 0.3, 0.2])
+    n = 6
+    s = 2.0
     ratios = rng.dirichlet(np.ones(3), n) / prior
     shares = ratios * prior
     for _ in range(500):
@@ -209,7 +212,8 @@ def test_a_row_of_a_stream_does_not_vote_for_itself(fitted):
 
 def test_a_planted_mix_is_found_and_used_like_the_bayes_rule(fitted):
     mix = np.array([0.55, 0.25, 0.15, 0.05])
-    errors, accuracies = [], []
+    errors = []
+    accuracies = []
     for seed in range(20):
         logits, y = gaussian(1000, mix, 100 + seed)
         errors.append(fitted.explain(logits)[0].mix - mix)
@@ -228,7 +232,8 @@ def test_a_planted_mix_is_found_and_used_like_the_bayes_rule(fitted):
 def test_batches_mixed_like_the_reference_are_not_harmed(fitted, size):
     logits, y = gaussian(6000, EVEN, 6)
     groups = np.random.default_rng(size).permutation(6000) // size
-    before, after = bias_corrected(fitted).predict_proba(logits), fitted.predict_proba(logits, groups=groups)
+    before = bias_corrected(fitted).predict_proba(logits)
+    after = fitted.predict_proba(logits, groups=groups)
     assert nll(after, y) - nll(before, y) < 0.01
 
 
@@ -336,5 +341,5 @@ def test_another_scale_of_the_logits_causes_a_warning(fitted):
         fitted.predict_proba(logits)
         fitted.predict_proba(logits[:10] / 2)  # too few rows to tell
     for scale in (0.3, 3.0):
-        with pytest.warns(ShiftWarning, match="1 of 1 batches have logits of another scale"):
+        with pytest.warns(ShiftWarning, match="1 of 1 batches .*scale"):
             fitted.predict_proba(scale * logits)

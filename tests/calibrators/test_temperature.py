@@ -11,6 +11,7 @@ import equable
 from equable.calibrators.losses import LOSSES
 from equable.calibrators.newton import brier_temperature
 from equable.errors import ConvergenceWarning
+from messages import raises_naming
 
 
 def planted(n, k, scale, seed=0):
@@ -86,7 +87,8 @@ def test_all_correct_rows_end_at_the_bound_only_without_the_prior():
 
 
 def test_saturated_rows_say_nothing_and_leave_the_prior_alone():
-    z, y = 1e6 * np.eye(4), np.arange(4)
+    z = 1e6 * np.eye(4)
+    y = np.arange(4)
     assert equable.TemperatureScaling().fit(z, y).temperature_ == 1.0
 
 
@@ -101,5 +103,5 @@ def test_ets_takes_the_same_prior():
 
 @pytest.mark.parametrize("strength", [-0.1, np.inf, np.nan, "0.1", True])
 def test_an_impossible_strength_is_refused(strength):
-    with pytest.raises(equable.errors.InputError, match="prior_strength must be finite and ≥ 0; got"):
+    with raises_naming(equable.errors.InputError, "prior_strength must", "finite", "≥ 0"):
         equable.TemperatureScaling(prior_strength=strength).fit(*CASES["a few rows"])

@@ -91,7 +91,8 @@ def test_sets_of_a_calibrator_without_tasks_name_the_batch_guarantee(source, tmp
 def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(
     source, decided, tmp_path, blank_figures
 ):
-    test, page = source / "test.npz", tmp_path / "page.html"
+    test = source / "test.npz"
+    page = tmp_path / "page.html"
     options = ("--groups", "tasks", "--bootstrap", 0, "--html", page)
     done = call("evaluate", test, decided, source / "ts.safetensors", *options, "--json")
     assert done.exit_code == 0, done.stderr

@@ -10,6 +10,7 @@ import pytest
 import equable
 from calling import call, plain, refused
 from equable.files import read_npz
+from messages import assert_words
 
 
 @pytest.mark.parametrize("name", ["calibrate", "apply", "evaluate"])
@@ -69,7 +70,8 @@ def test_warnings_are_a_line_of_their_own(tmp_path):
     done = call("calibrate", tmp_path / "easy.npz", *words)
     assert done.exit_code == 0
     (said,) = json.loads(done.stdout)["warnings"]
-    assert done.stderr == f"equable: warning: {said}\n"
+    assert_words(done.stderr, "warning", said)
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -77,11 +79,11 @@ def test_warnings_are_a_line_of_their_own(tmp_path):
     [
         (
             ("-m", "nonsense"),
-            "method must be one of uncalibrated, ts, ets, pts, dats, arc, bias, taskmix, rc; got 'nonsense'",
+            "method must be one of uncalibrated, .*dats.*rc.*'nonsense'",
         ),
-        (("-m", "dats", "--set", "coverage=1.4"), r"buffer.npz: coverage must be in \(0, 1\]; got 1.4"),
+        (("-m", "dats", "--set", "coverage=1.4"), r"buffer\.npz.*coverage must .*\(0, 1\].*1\.4"),
         (("-m", "dats", "--set", "colour=red"), "DATS has the settings"),
-        (("-m", "ts", "--current", "buffer.npz"), "--current must go with a method that compares features"),
+        (("-m", "ts", "--current", "buffer.npz"), "--current must .*features"),
     ],
 )
 def test_calibrate_refuses(source, tmp_path, monkeypatch, words, message):
@@ -125,7 +127,8 @@ def test_apply_is_predict_proba_in_the_same_order(source, served_outputs, tmp_pa
         "apply", source / f"{method}.safetensors", source / "test.npz", *option, "-o", tmp_path / "p.npz"
     )
     assert done.exit_code == 0, done.stderr
-    n, tasks = len(served_outputs), served_outputs.tasks
+    n = len(served_outputs)
+    tasks = served_outputs.tasks
     ids = {"all": np.zeros(n), "1": np.arange(n), "50": np.arange(n) // 50}.get(groups, tasks).astype(int)
     calibrator = equable.load(source / f"{method}.safetensors")
     expected = calibrator.predict_proba(served_outputs.logits, features=served_outputs.features, groups=ids)
@@ -229,7 +232,7 @@ def test_files_of_another_model_are_refused(source, served_outputs, written, tmp
 def test_what_is_no_file_of_ours_is_refused(source, tmp_path, content):
     (tmp_path / "bad").write_bytes(content)
     for result in commands(source, tmp_path / "bad", tmp_path / "target"):
-        assert refused(result, "bad must be a whole npz file; it is damaged or foreign")
+        assert refused(result, "bad must .*whole npz file")
     result = call("apply", tmp_path / "bad", source / "test.npz", "-o", tmp_path / "target")
     assert refused(result, "bad must be a whole safetensors file")
     result = call("evaluate", source / "test.npz", tmp_path / "bad")
@@ -311,6 +314,4 @@ def test_evaluate_prints_tables_and_says_the_grouping(source, tmp_path, blank_fi
 
 
 def test_evaluate_needs_labels(source, written):
-    assert refused(
-        call("evaluate", written(labels=None)), "changed.npz must hold labels for this; it holds logits"
-    )
+    assert refused(call("evaluate", written(labels=None)), r"changed\.npz must .*labels.*logits")

@@ -38,7 +38,9 @@ def test_targets(source, tmp_path, which):
 
 @pytest.mark.parametrize("which", range(3))
 def test_what_is_no_file_is_not_replaced_by_one(source, tmp_path, which):
-    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / "real"
+    pipe = tmp_path / "pipe"
+    link = tmp_path / "link"
+    real = tmp_path / "real"
     os.mkfifo(pipe)
     assert refused(
         call(*list(writers(source, pipe))[which]), "must be a file; .*pipe is a device, a pipe or a"

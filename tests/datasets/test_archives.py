@@ -14,6 +14,7 @@ import pytest
 from equable.datasets import archives
 from equable.datasets.archives import open_zip, read_tar
 from equable.errors import DataError
+from messages import raises_naming
 
 ESCAPES = ["../evil", "/etc/evil", "data/../../evil", "data\\..\\evil", "C:/evil"]
 
@@ -57,8 +58,9 @@ def test_paths_that_leave_the_folder(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_in_a_tar(tmp_path: Path, kind: bytes) -> None:
     member = tarfile.TarInfo("data/link")
-    member.type, member.linkname = kind, "/etc/passwd"
-    with pytest.raises(DataError, match="must be a plain file inside the archive's folder"):
+    member.type = kind
+    member.linkname = "/etc/passwd"
+    with raises_naming(DataError, "must", "plain file", "link"):
         read_tar(tar_with(tmp_path / "a.tar.gz", member), lambda _: True)
 
 
@@ -67,7 +69,7 @@ def test_links_in_a_zip(tmp_path: Path) -> None:
     member.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr(member, "/etc/passwd")
-    with pytest.raises(DataError, match="must be a plain file inside the archive's folder"):
+    with raises_naming(DataError, "must", "plain file", "link"):
         read_all_zip(tmp_path / "a.zip")
 
 
@@ -76,11 +78,11 @@ def test_bombs_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     zeros = bytes(4 << 20)
     packed = zip_with(tmp_path / "a.zip", bomb=zeros)
     assert packed.stat().st_size < 10_000
-    with pytest.raises(DataError, match="must not unpack to more than 1048576 bytes"):
+    with raises_naming(DataError, "must", "unpack", "1048576 bytes"):
         read_all_zip(packed)
     tar = tar_with(tmp_path / "a.tar.gz", tarfile.TarInfo("bomb"), content=zeros)
     for wanted in (True, False):
-        with pytest.raises(DataError, match="must not unpack to more than 1048576 bytes"):
+        with raises_naming(DataError, "must", "unpack", "1048576 bytes"):
             read_tar(tar, lambda _, wanted=wanted: wanted)
 
 
@@ -88,10 +90,11 @@ def test_a_long_name_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.
     """A GNU long-name header makes tarfile read its whole size at once; the cap holds there, too."""
     monkeypatch.setattr(archives, "FREE_BYTES", 1 << 20)
     header = tarfile.TarInfo("././@LongLink")
-    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 32
+    header.type = tarfile.GNUTYPE_LONGNAME
+    header.size = 1 << 32
     with gzip.open(tmp_path / "a.tar.gz", "wb") as stream:
         stream.write(header.tobuf(tarfile.GNU_FORMAT) + bytes(4 << 20))
-    with pytest.raises(DataError, match="must not unpack to more than 1048576 bytes"):
+    with raises_naming(DataError, "must", "unpack", "1048576 bytes"):
         read_tar(tmp_path / "a.tar.gz", lambda _: True)
 
 

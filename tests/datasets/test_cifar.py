@@ -17,6 +17,7 @@ import pytest
 from equable.datasets import DATASETS, RemoteFile, Source, load_dataset
 from equable.datasets.pickles import load_arrays
 from equable.errors import DataError
+from messages import raises_naming
 
 N = 6  # images a batch
 
@@ -114,7 +115,8 @@ def test_cifar100_takes_the_fine_labels(tmp_path: Path) -> None:
 
 def test_our_reader_agrees_with_pickle() -> None:
     content = python2(batch(3, b"labels", 3))
-    ours, theirs = load_arrays(content, "batch"), pickle.loads(content, encoding="bytes")
+    ours = load_arrays(content, "batch")
+    theirs = pickle.loads(content, encoding="bytes")
     assert list(ours) == [key.decode() for key in theirs]
     np.testing.assert_array_equal(ours["data"], theirs[b"data"])
     assert ours["labels"] == theirs[b"labels"]
@@ -148,7 +150,7 @@ def test_a_pickle_that_calls_something_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forged: bytes
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"must hold numpy arrays, lists and text only; it asks for "):
+    with raises_naming(DataError, "must", "numpy arrays", "text only"):
         load_arrays(forged, "batch")
     assert os.listdir(tmp_path) == []
 
@@ -156,7 +158,7 @@ def test_a_pickle_that_calls_something_is_refused(
 def test_a_forged_batch_inside_an_archive_is_named(tmp_path: Path) -> None:
     members = cifar10_members()
     members["cifar-10-batches-py/data_batch_3"] = pickle.dumps({"data": Evil(os.getcwd)}, protocol=2)
-    with pytest.raises(DataError, match=r"data_batch_3: a pickle must .* it asks for posix.getcwd"):
+    with raises_naming(DataError, "data_batch_3", "pickle must", "posix.getcwd"):
         load_dataset(official(tmp_path, "cifar10", members), data_dir=tmp_path)
 
 
@@ -222,17 +224,15 @@ def test_any_changed_byte_is_an_error_or_harmless() -> None:
 def test_missing_member_and_wrong_shape(tmp_path: Path) -> None:
     members = cifar10_members()
     del members["cifar-10-batches-py/data_batch_4"]
-    with pytest.raises(DataError, match="must hold cifar-10-batches-py/data_batch_4; it is missing"):
+    with raises_naming(DataError, "must", "cifar-10-batches-py/data_batch_4", "missing"):
         load_dataset(official(tmp_path, "cifar10", members), data_dir=tmp_path)
     grey = {b"data": np.zeros((N, 1024), dtype=np.uint8), b"labels": [0] * N}
     members = {**cifar10_members(), "cifar-10-batches-py/data_batch_4": python2(grey)}
-    with pytest.raises(
-        DataError, match=r"data_batch_4: data must be uint8 of shape \(N, 3072\); got \(6, 1024\)"
-    ):
+    with raises_naming(DataError, "data_batch_4", "data must", "uint8", "(N, 3072)", "(6, 1024)"):
         load_dataset(official(tmp_path, "cifar10", members), data_dir=tmp_path)
     short = {**batch(1, b"labels", 3), b"labels": [0]}
     members = {**cifar10_members(), "cifar-10-batches-py/data_batch_4": python2(short)}
-    with pytest.raises(DataError, match=r"data_batch_4: labels must have shape \(6,\)"):
+    with raises_naming(DataError, "data_batch_4", "labels must", "(6,)"):
         load_dataset(official(tmp_path, "cifar10", members), data_dir=tmp_path)
 
 

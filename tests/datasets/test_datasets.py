@@ -25,6 +25,7 @@ from equable.datasets import (
 )
 from equable.errors import DataError, EquableError, FileFormatError, InputError
 from equable.scenarios import make_scenario
+from messages import raises_naming
 
 RNG = np.random.default_rng(0)
 REAL = os.environ.get("EQUABLE_DATA")
@@ -90,7 +91,8 @@ def test_the_record_keeps_types_and_pixels() -> None:
 def test_digits_are_sklearns() -> None:
     from sklearn.datasets import load_digits
 
-    data, bunch = load_dataset("digits"), load_digits()
+    data = load_dataset("digits")
+    bunch = load_digits()
     assert data.images.shape == (1797, 8, 8, 1)
     np.testing.assert_array_equal(np.rint(data.images[..., 0] * (16 / 255)), bunch.images)  # nothing was lost
     np.testing.assert_array_equal(data.labels, bunch.target)
@@ -189,12 +191,12 @@ def test_medmnist_by_name(tmp_path: Path) -> None:
 def test_a_label_beyond_the_official_classes(tmp_path: Path) -> None:
     path = written(tmp_path / "bloodmnist.npz", layout((18, 9, 9), classes=9))
     record = RemoteFile(path.name, "http://127.0.0.1:9/", 1, hashlib.md5(path.read_bytes()).hexdigest())
-    with pytest.raises(DataError, match=r"bloodmnist: labels must lie in 0 … 7 .* got 8"):
+    with raises_naming(DataError, "bloodmnist", "labels must", "0 … 7", "got 8"):
         load_dataset(replace(DATASETS["bloodmnist"], files=(record,)), data_dir=tmp_path)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"must be one of cifar10, .*'cifar-10' is none"):
+    with raises_naming(DataError, "must be one of", "cifar10", "'cifar-10'"):
         load_dataset("cifar-10")
     with pytest.raises(DataError, match=r"must be one of .*; got 'nothing'"):
         fetch("nothing")
@@ -225,7 +227,7 @@ def test_missing_and_no_download_says_where_to_put_the_file(tmp_path: Path) -> N
 def test_an_official_archive_by_path_must_be_the_official_one(tmp_path: Path) -> None:
     path = tmp_path / "cifar-10-python.tar.gz"
     path.write_bytes(b"something else")
-    with pytest.raises(DataError, match="must have the md5 c58f30108f718f92721af3b95e74349a"):
+    with raises_naming(DataError, "must", "md5", "c58f30108f718f92721af3b95e74349a"):
         load_dataset(path)
     assert not check(str(path)).ok
 
@@ -303,7 +305,8 @@ def test_check_refuses_what_a_scenario_would(
     tmp_path: Path, arrays: dict[str, Any], problems: list[str]
 ) -> None:
     path = written(tmp_path / "own.npz", arrays)
-    report, data = check(path), load_dataset(path)
+    report = check(path)
+    data = load_dataset(path)
     assert report.problems == tuple(problems)
     assert not report.ok
     lines = str(report).splitlines()
@@ -323,7 +326,8 @@ def test_check_and_scenario_agree_on_small_classes(tmp_path: Path, images: int) 
         "train_labels": [0] * 20 + [1] * images,
     }
     path = written(tmp_path / "own.npz", arrays)
-    data, splits = load_dataset(path), True
+    data = load_dataset(path)
+    splits = True
     try:
         make_scenario(data.labels, data.split, tasks=1)
     except InputError:

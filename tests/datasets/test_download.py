@@ -16,6 +16,7 @@ import pytest
 from equable.datasets import DATASETS, RemoteFile, fetch
 from equable.datasets.download import cache_folder, fetch_file
 from equable.errors import DataError, MissingExtraError
+from messages import assert_words, raises_naming
 
 BODY = bytes(range(256)) * 3000  # several chunks
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -138,7 +139,7 @@ def test_what_does_not_pass_says_what_to_do_and_leaves_nothing(
     with pytest.raises(DataError) as caught:
         fetch_file(server.record(), tmp_path)
     assert said in str(caught.value)
-    assert f"download {server.url} by hand and put it at {tmp_path / 'data.bin'}" in str(caught.value)
+    assert_words(str(caught.value), server.url, "by hand", str(tmp_path / "data.bin"))
     assert server.requests == requests
     assert os.listdir(tmp_path) == []
 
@@ -150,7 +151,7 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     record = RemoteFile("data.bin", f"http://127.0.0.1:{port}/data.bin", 3, "0" * 32)
-    with pytest.raises(DataError, match=r"tried 4 times.*check the network.*by hand and put it at"):
+    with raises_naming(DataError, "4 times", "network", "by hand"):
         fetch_file(record, tmp_path)
     assert os.listdir(tmp_path) == []
 
@@ -174,7 +175,7 @@ def test_an_interrupted_download_leaves_nothing(
 
 def test_a_file_put_there_by_hand_is_verified_and_never_deleted(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data.bin").write_bytes(BODY[:-1])
-    with pytest.raises(DataError, match=r"must have the md5 .* Remove it and try again, or download"):
+    with raises_naming(DataError, "must", "md5", "Remove it", "download"):
         fetch_file(server.record(), tmp_path)
     assert (tmp_path / "data.bin").read_bytes() == BODY[:-1]
     (tmp_path / "data.bin").write_bytes(BODY)
@@ -183,7 +184,7 @@ def test_a_file_put_there_by_hand_is_verified_and_never_deleted(server: Server, 
 
 
 def test_without_permission_to_download(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is missing and downloading is off; download http://127"):
+    with raises_naming(DataError, "missing", "downloading is off", "http://127"):
         fetch_file(server.record(), tmp_path, download=False)
     assert server.requests == 0
 
@@ -213,10 +214,10 @@ def test_where_files_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("EQUABLE_CACHE", str(tmp_path / "by environment"))
     assert cache_folder() == tmp_path / "by environment"
     assert cache_folder(tmp_path / "given") == tmp_path / "given"
-    with pytest.raises(DataError, match="data_dir must be a path; got '~no-such-user/x'"):
+    with raises_naming(DataError, "data_dir must", "path", "'~no-such-user/x'"):
         cache_folder("~no-such-user/x")
     monkeypatch.setenv("EQUABLE_CACHE", "~no-such-user/x")
-    with pytest.raises(DataError, match="EQUABLE_CACHE must be a path; got '~no-such-user/x'"):
+    with raises_naming(DataError, "EQUABLE_CACHE must", "path", "'~no-such-user/x'"):
         cache_folder()
 
 

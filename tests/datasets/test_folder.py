@@ -11,6 +11,7 @@ from PIL import Image
 from equable.datasets import check, folder, load_dataset
 from equable.datasets.images import decode
 from equable.errors import DataError
+from messages import raises_naming
 
 RNG = np.random.default_rng(0)
 
@@ -74,7 +75,7 @@ def test_grey_only_if_all_are(tmp_path: Path) -> None:
 def test_sizes_must_agree_unless_one_is_chosen(tmp_path: Path) -> None:
     picture(tmp_path / "a" / "1.png", (8, 8, 3))
     picture(tmp_path / "b" / "1.png", (30, 20, 3))
-    with pytest.raises(DataError, match=r"one square size; got 8×8 \(1\), 20×30 \(1\). Pass image_size"):
+    with raises_naming(DataError, "one square size", "8×8 (1)", "20×30 (1)", "image_size"):
         load_dataset(tmp_path)
     assert load_dataset(tmp_path, image_size=8).images.shape == (2, 8, 8, 3)
 
@@ -127,7 +128,7 @@ def test_the_cameras_orientation_is_obeyed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
 def test_more_than_eight_bits_are_not_clipped_in_silence(tmp_path: Path, mode: str) -> None:
     Image.new(mode, (8, 8), 1000).save(tmp_path / "a.tif")
-    with pytest.raises(DataError, match=f"must have 8 bits per channel; it has Pillow's mode '{mode}'"):
+    with raises_naming(DataError, "must", "8 bits", f"'{mode}'"):
         decode(tmp_path / "a.tif", "a.tif")
 
 
@@ -136,9 +137,7 @@ def test_all_unreadable_images_are_named_at_once(tmp_path: Path) -> None:
         picture(tmp_path / name)
     (tmp_path / "a" / "2.png").write_bytes((tmp_path / "a" / "1.png").read_bytes()[:60])
     (tmp_path / "b" / "2.jpg").write_bytes(b"no image at all")
-    with pytest.raises(
-        DataError, match=r"2 of 4 images: .*2\.png must be a readable .*2\.jpg must be a readable"
-    ):
+    with raises_naming(DataError, "2 of 4 images", "2.png must", "2.jpg must"):
         load_dataset(tmp_path)
     assert "2 of 4 images" in check(tmp_path).problems[0]
 
@@ -147,7 +146,7 @@ def test_huge_images_are_refused_before_decoding(tmp_path: Path, monkeypatch: py
     picture(tmp_path / "a" / "1.png")
     picture(tmp_path / "b" / "1.png", (9, 9, 3))
     monkeypatch.setattr("equable.datasets.images.MAX_PIXELS", 64)
-    with pytest.raises(DataError, match="must have at most 64 pixels; it has 9×9"):
+    with raises_naming(DataError, "must", "64 pixels", "9×9"):
         load_dataset(tmp_path)
     monkeypatch.undo()
     monkeypatch.setattr(folder, "MAX_BYTES", 200)

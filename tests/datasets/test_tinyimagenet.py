@@ -15,6 +15,7 @@ from PIL import Image
 
 from equable.datasets import DATASETS, RemoteFile, Source, check, load_dataset
 from equable.errors import DataError, MissingExtraError
+from messages import raises_naming
 
 WNIDS = ("n01443537", "n01629819", "n02074367")
 ROOT = "tiny-imagenet-200"
@@ -120,14 +121,12 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, bytes], said: 
 def test_a_zip_without_images(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="it holds none"):
         load_dataset(official(tmp_path, {f"{ROOT}/wnids.txt": b"n1\nn2"}), data_dir=tmp_path)
-    with pytest.raises(DataError, match=r"must hold tiny-imagenet-200/wnids\.txt"):
+    with raises_naming(DataError, "must hold", "tiny-imagenet-200/wnids.txt"):
         load_dataset(official(tmp_path, {"other.txt": b"n1\nn2"}), data_dir=tmp_path)
 
 
 def test_without_pillow_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = official(tmp_path, members())
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(
-        MissingExtraError, match=r"needs Pillow; install it with: pip install 'equable\[train\]'"
-    ):
+    with raises_naming(MissingExtraError, "Pillow", "pip install 'equable[train]'"):
         load_dataset(source, data_dir=tmp_path)

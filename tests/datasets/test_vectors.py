@@ -67,14 +67,14 @@ def bad(row, column, value):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"train_features": bad(7, 2, np.nan)}, "train_features must be finite; got nan in row 7, column 2"),
+        ({"train_features": bad(7, 2, np.nan)}, "train_features must .*finite.*got nan in row 7, column 2"),
         (
             {"train_features": bad(7, 2, 1e300)},
             r"at most 1e\+15 in magnitude .* got 1e\+300 in row 7, column 2",
         ),
         (
             {"test_features": bad(7, 1, np.nan), "test_labels": LABELS},
-            "test_features must be finite; got nan in row 7, ",
+            "test_features must .*finite.*got nan in row 7, ",
         ),
         ({"test_features": LABELS[:, None], "test_labels": LABELS}, "test_features must be float16"),
         ({"val_features": TRAIN, "val_labels": LABELS}, r"must hold test_\* where it holds val_\*"),
@@ -92,7 +92,7 @@ def bad(row, column, value):
         ),
         ({"test_features": TRAIN}, "must hold test_labels"),
         ({"oos_test_features": TRAIN[:, :2]}, r"train_features \(3,\), oos_test_features \(2,\)"),
-        ({"oos_test_features": bad(0, 0, np.inf)}, "oos_test_features must be finite; got inf in row 0"),
+        ({"oos_test_features": bad(0, 0, np.inf)}, "oos_test_features must .*finite.*got inf in row 0"),
     ],
 )
 def test_a_file_that_breaks_a_rule(tmp_path, changes, said):

@@ -8,6 +8,7 @@ import pytest
 import equable
 from equable.decisions.monitor import STAKES
 from equable.errors import FileFormatError, InputError, NotFittedError
+from messages import raises_naming
 from planted import make_incremental
 
 
@@ -51,7 +52,8 @@ def rows(data, start, end):
 
 
 def test_it_answers_as_a_stream_and_its_status_is_that_of_the_metrics(fitted, data):
-    monitor, stream = equable.Monitor(fitted, window=40), equable.Stream(fitted, window=40)
+    monitor = equable.Monitor(fitted, window=40)
+    stream = equable.Stream(fitted, window=40)
     assert monitor.status().accuracy is None
     p = []
     for start in range(0, 200, 20):
@@ -88,7 +90,8 @@ def test_feedback_in_any_order_gives_the_same_status(fitted, data):
 
 
 def test_saved_and_loaded_it_goes_on_with_the_same_bits(fitted, data, tmp_path):
-    whole, killed = equable.Monitor(fitted, 40, 100), equable.Monitor(fitted, 40, 100)
+    whole = equable.Monitor(fitted, 40, 100)
+    killed = equable.Monitor(fitted, 40, 100)
     for start in range(0, 240, 30):
         for monitor in (whole, killed):
             p = monitor.update(*rows(data, start, start + 30))
@@ -124,7 +127,7 @@ def test_unknown_expired_and_repeated_rows_are_refused_and_nothing_is_taken(data
         ([79, 29], [0, 0], r"from 30 on \(expired row\); got 29"),
         ([79, 40], [0, 0], r"\(second label\); got 40"),
         ([79, 79], [0, 0], r"\(second label\); got 79"),
-        ([79], [9], "y must be classes 0 to 8; got 9"),
+        ([79], [9], "y must .*0 to 8.*got 9"),
         ([79], [0, 1], "y must have shape"),
         ([0.5], [0], "row_ids must be whole numbers"),
     ):
@@ -184,7 +187,7 @@ def test_a_new_monitor_takes_a_new_log_and_a_loaded_one_continues_its_own(data, 
     monitor = equable.Monitor(cal, log=log)
     monitor.update(data.logits[:5])
     monitor.save(tmp_path / "monitor")
-    with pytest.raises(InputError, match=r"log\.jsonl has lines. Continue the saved monitor"):
+    with raises_naming(InputError, "log.jsonl", "has lines", "saved monitor"):
         equable.Monitor(cal, log=log)
     equable.Monitor.load(tmp_path / "monitor", log=log).update(data.logits[5:9])
     assert [json.loads(line)["rows"] for line in log.read_text().splitlines()] == [5, 9]

@@ -35,7 +35,8 @@ def shared():
 def test_every_task_is_covered_whatever_the_mix(calibrator, n_draws):
     """Draws of buffer, mix and batch: coverage of each task within binomial noise of the level."""
     rng = np.random.default_rng(1)
-    hits, rows = np.zeros(3), np.zeros(3)
+    hits = np.zeros(3)
+    rows = np.zeros(3)
     draws = []
     for _ in range(n_draws):
         logits, y = rows_of(np.ones(3) / 3, 240, rng)
@@ -52,7 +53,8 @@ def test_every_task_is_covered_whatever_the_mix(calibrator, n_draws):
 
 def test_a_task_that_fills_the_batch_is_covered_by_the_batch_guarantee():
     rng = np.random.default_rng(2)
-    shares, sizes = [], []
+    shares = []
+    sizes = []
     for _ in range(25):
         logits, y = rows_of(np.ones(3) / 3, 240, rng)
         shared = cross_fit(equable.TaskMix(), logits, y, tasks=y // 2)
@@ -66,7 +68,8 @@ def test_a_task_that_fills_the_batch_is_covered_by_the_batch_guarantee():
 
 
 def test_the_batch_guarantee_with_the_buffers_mix_is_split_conformal():
-    data, test = make_incremental(), make_incremental(seed=1)
+    data = make_incremental()
+    test = make_incremental(seed=1)
     sets = equable.PredictionSets(equable.TemperatureScaling(), 0.8, "batch").fit(data.logits, data.y)
     shared = sets.cross_fit_
     scores = np.sort(1 - shared.posteriors[np.arange(len(shared.labels)), shared.labels])
@@ -135,7 +138,8 @@ def test_folds_have_equal_shares_of_every_class():
 
 @pytest.mark.parametrize("name", sorted(equable.CALIBRATORS))
 def test_every_calibrator_serves_and_a_higher_level_never_shrinks_a_set(name):
-    data, test = make_incremental(n_per_class=25), make_incremental(n_per_class=8, seed=1)
+    data = make_incremental(n_per_class=25)
+    test = make_incremental(n_per_class=8, seed=1)
     rows = {"features": data.features, "tasks": data.tasks}
     shared = cross_fit(equable.CALIBRATORS[name](), data.logits, data.y, **rows)
     for guarantee in ("task", "batch"):
@@ -174,7 +178,8 @@ def test_a_class_with_one_row_stays_in_every_fit_and_is_not_scored():
 @pytest.mark.parametrize("calibrator", [equable.TaskMix(), equable.TemperatureScaling()])
 @pytest.mark.parametrize("guarantee", ["task", "batch"])
 def test_every_class_of_a_task_without_scored_rows_is_in(calibrator, guarantee):
-    data, test = make_incremental(n_per_class=20), make_incremental(n_per_class=5, seed=1)
+    data = make_incremental(n_per_class=20)
+    test = make_incremental(n_per_class=5, seed=1)
     first = np.unique(data.y, return_index=True)[1]
     kept = (data.tasks < 2) | np.isin(np.arange(len(data.y)), first)  # one row a class of the last task
     shared = cross_fit(calibrator, data.logits[kept], data.y[kept], tasks=data.tasks[kept])

@@ -22,7 +22,8 @@ def planted(n, rng, shift=0.0):
 def test_the_error_among_accepted_rows_exceeds_the_bound_in_at_most_one_of_ten_draws():
     rng = np.random.default_rng(0)
     test, truth = planted(20_000, rng, shift=1.0)
-    violated, shares = [], []
+    violated = []
+    shares = []
     for _ in range(200):
         logits, y = planted(300, rng, shift=1.0)
         referral = equable.Referral(equable.TemperatureScaling(), 0.05, 0.9).fit(logits, y)
@@ -96,7 +97,7 @@ def test_too_few_effective_rows_accept_nothing_and_say_so(tmp_path):
     y = np.repeat(np.arange(4), 11)
     logits = 20 * np.eye(4)[y] + rng.normal(size=(44, 4))
     referral = equable.Referral(equable.TemperatureScaling(), 0.05, 0.9).fit(logits, y)
-    with pytest.warns(EvidenceWarning, match="At least 45 effective calibration rows without an error"):
+    with pytest.warns(EvidenceWarning, match="45 .*without an error"):
         assert not referral.accept(logits).any()
     more = CrossFit(
         referral.cross_fit_.calibrator,

@@ -21,7 +21,8 @@ OUTPUTS = "odd <b>&$x$.npz"
 def pages(tmp_path_factory):
     """Tasks, one batch for all, and no calibrator at all."""
     folder = tmp_path_factory.mktemp("pages")
-    buffer, test = make_incremental(seed=1), make_incremental(n_per_class=60, seed=2)
+    buffer = make_incremental(seed=1)
+    test = make_incremental(n_per_class=60, seed=2)
     outputs = equable.Outputs(test.logits, test.y, test.features, test.tasks)
     outputs.save(folder / OUTPUTS)
     equable.Outputs(test.logits, test.y, test.features).save(folder / "flat.npz")

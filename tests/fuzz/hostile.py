@@ -145,7 +145,8 @@ DESCRS = [
 @st.composite
 def lying_npy(draw):
     """A header written by hand before data of any length."""
-    shape, descr = draw(st.sampled_from(SHAPES)), draw(st.sampled_from(DESCRS))
+    shape = draw(st.sampled_from(SHAPES))
+    descr = draw(st.sampled_from(DESCRS))
     order = draw(st.sampled_from(["False", "True", "1", "None"]))
     text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
     text = draw(
@@ -221,10 +222,13 @@ def zip_bomb(megabytes, honest):
     packer = zlib.compressobj(6, zlib.DEFLATED, -15)
     text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({megabytes << 16}, 2), }}\n".encode()
     head = b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text
-    packed, checksum, size = packer.compress(head), zlib.crc32(head), len(head)
+    packed = packer.compress(head)
+    checksum = zlib.crc32(head)
+    size = len(head)
     for _ in range(megabytes):
         packed += packer.compress(bytes(1 << 20))
-        checksum, size = zlib.crc32(bytes(1 << 20), checksum), size + (1 << 20)
+        checksum = zlib.crc32(bytes(1 << 20), checksum)
+        size += 1 << 20
     packed += packer.flush()
     size = size if honest else 1000
     name = b"logits.npy"

@@ -31,7 +31,8 @@ FUZZ = settings(
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-FREE, EXPANSION = 64 * 2**20, 100
+FREE = 64 * 2**20
+EXPANSION = 100
 SLACK = 256 * 2**20  # address space that libraries reserve and never touch
 
 #: Audit events that no reader of a file has a reason for.
@@ -85,7 +86,8 @@ class Sandbox:
     """`box` is read from; `elsewhere` is the working folder, which nothing may touch."""
 
     def __init__(self, root: Path) -> None:
-        self.box, self.elsewhere = root / "box", root / "elsewhere"
+        self.box = root / "box"
+        self.elsewhere = root / "elsewhere"
         for folder in (self.box, self.elsewhere):
             folder.mkdir()
         (self.elsewhere / "sentinel.txt").write_text("untouched")
@@ -97,12 +99,12 @@ class Sandbox:
         """What the reader returns, or its error if that is one of equable's; everything else is a finding."""
         self.inputs += 1
         self.seen.clear()
-        before = _listing(self.elsewhere)
+        before = _contents(self.elsewhere)
         limit = FREE + EXPANSION * size
         value = self._limited(reader, limit)
         assert not self.seen, list(self.seen)
         assert self.peak <= limit, f"{self.peak >> 20} MB for a file of {size} bytes"
-        assert _listing(self.elsewhere) == before
+        assert _contents(self.elsewhere) == before
         return value
 
     def _limited(self, reader: Callable[[], Any], limit: int) -> Any:
@@ -157,8 +159,8 @@ def _is_library(filename: str) -> bool:
     return filename.startswith(("<frozen", "<string>", *LIBRARIES))
 
 
-def _listing(folder: Path) -> list[tuple[str, int, int]]:
-    return sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in os.scandir(folder))
+def _contents(folder: Path) -> dict[str, bytes | None]:
+    return {path.name: path.read_bytes() if path.is_file() else None for path in folder.iterdir()}
 
 
 class _address_space:

@@ -17,13 +17,15 @@ from fuzz.sandbox import FUZZ, call
 from planted import make_incremental
 
 DATA = make_incremental(n_per_class=4)
-K, D = DATA.logits.shape[1], DATA.features.shape[1]
+K = DATA.logits.shape[1]
+D = DATA.features.shape[1]
 
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):
     """A file of every calibrator, and of a stream."""
-    folder, found = tmp_path_factory.mktemp("originals"), []
+    folder = tmp_path_factory.mktemp("originals")
+    found = []
     for name, kind in equable.CALIBRATORS.items():
         cal = kind().fit(DATA.logits, DATA.y, features=DATA.features, tasks=DATA.tasks)
         cal.save(folder / name)

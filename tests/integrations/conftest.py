@@ -87,7 +87,8 @@ def exports(fitted, made_once):
 @pytest.fixture(scope="session")
 def batches(unseen_rows):
     """Logits and features of pure and mixed batches, 1 to 1000 rows."""
-    data, found = unseen_rows, []
+    data = unseen_rows
+    found = []
     for task in (0, 1, 2, None):
         rows = (data.tasks == task).nonzero()[0] if task is not None else slice(None)
         for size in (1, 2, 7, 32, 1000):

@@ -70,7 +70,8 @@ def test_equal_counts_keep_the_lower_classes(dats, session):
     kept = [0, 2, 5]
     expected = dats.class_temperatures_[kept].mean()
     if dats.aggregate == "literal":
-        weight, distance = dats.distance_weights_[kept].mean(), dats.class_distances_[kept].mean()
+        weight = dats.distance_weights_[kept].mean()
+        distance = dats.class_distances_[kept].mean()
         expected = weight * distance + dats.base_temperature_
     assert_all_give(dats, session, features, expected)
 

@@ -23,7 +23,9 @@ class Er(nn.Module):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__()
-        self.net, self.loss, self.ended = backbone, loss, []
+        self.net = backbone
+        self.loss = loss
+        self.ended = []
 
     def end_task(self, dataset):
         self.ended.append(dataset.c_task)
@@ -52,7 +54,8 @@ def held_out(task, generator):
 @pytest.fixture
 def recipe(monkeypatch):
     """The page's names, with `models.er` in place."""
-    package, module = ModuleType("models"), ModuleType("models.er")
+    package = ModuleType("models")
+    module = ModuleType("models.er")
     module.Er = Er
     monkeypatch.setitem(sys.modules, "models", package)
     monkeypatch.setitem(sys.modules, "models.er", module)
@@ -100,7 +103,8 @@ def test_rows_to_test_with_are_not_calibrated_on(recipe):
     x, y = held_out(0, torch.Generator().manual_seed(2)).dataset.tensors
     fit(model.net, x, y)
     model.end_task(SimpleNamespace(c_task=0, test_loaders=[loader]))
-    (part,), (tests,) = model.calibration.calibration_buffer, model.kept_for_tests
+    (part,) = model.calibration.calibration_buffer
+    (tests,) = model.kept_for_tests
     used = {part.validation.indices[row] for row in part.rows}
     assert len(used) == len(tests) == 60
     assert not used & set(tests.indices)

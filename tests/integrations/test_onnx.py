@@ -60,11 +60,15 @@ def test_rows_that_are_alike_certain_or_masked(exported, unseen_rows):
 
 def test_what_is_not_finite_comes_out_as_nan(exported, unseen_rows):
     """In its row; where rows share what they say, in all: never as a number that looks like the others."""
-    calibrator, run, others = exported.calibrator, exported.session, np.arange(20) != 3
-    logits, features = unseen_rows.logits[:20], unseen_rows.features[:20]
+    calibrator = exported.calibrator
+    run = exported.session
+    others = np.arange(20) != 3
+    logits = unseen_rows.logits[:20]
+    features = unseen_rows.features[:20]
     clean = run.run(None, feed(calibrator, logits, features))
     for bad in (np.nan, np.inf, -np.inf):
-        bad_logits, bad_features = logits.copy(), features.copy()
+        bad_logits = logits.copy()
+        bad_features = features.copy()
         bad_logits[3, 1] = bad_features[3, 0] = bad
         spoilt = run.run(None, feed(calibrator, bad_logits, features))
         assert np.isnan(spoilt[0][3]).all()
@@ -79,7 +83,8 @@ def test_what_is_not_finite_comes_out_as_nan(exported, unseen_rows):
 
 
 def test_names_types_and_metadata(exported):
-    calibrator, model = exported.calibrator, onnx.load(exported.path)
+    calibrator = exported.calibrator
+    model = onnx.load(exported.path)
     onnx.checker.check_model(model, full_check=True)
     inputs = [value.name for value in model.graph.input]
     assert inputs == (["logits", "features"] if calibrator.needs_features else ["logits"])

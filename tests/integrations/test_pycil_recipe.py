@@ -124,7 +124,8 @@ def test_rows_to_test_with_are_not_calibrated_on(recipe):
     torch.manual_seed(0)
     model = recipe["ReplayCalibrated"]({})
     model.incremental_train(DataManager())
-    (part,), (tests,) = model.calibration.calibration_buffer, model.kept_for_tests
+    (part,) = model.calibration.calibration_buffer
+    (tests,) = model.kept_for_tests
     used = {part.validation.indices[row] for row in part.rows}
     assert len(used) == len(tests) == 60
     assert not used & set(tests.indices)

@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from equable.integrations.torch import CalibratedModel, collect  # noqa: E402
+from messages import raises_naming  # noqa: E402
 
 N, K, D = 50, 4, 6
 
@@ -100,7 +101,7 @@ class TestCollect:
             net, DataLoader(TensorDataset(*rows), batch_size=16, shuffle=True), tasks=[0, 0, 1, 1]
         )
         np.testing.assert_array_equal(outputs.tasks, outputs.labels // 2)
-        with pytest.raises(InputError, match=r"tasks of each class must have shape \(4,\)"):
+        with raises_naming(InputError, "tasks of each class must", "shape (4,)"):
             collect(net, [rows], tasks=[0] * N)
         with pytest.raises(InputError, match="need the rows' labels"):
             collect(net, [rows[0]], tasks=[0, 0, 1, 1])
@@ -108,7 +109,8 @@ class TestCollect:
     def test_modes_weights_and_hooks_are_left_alone(self, net, rows):
         net.train()
         net.body.eval()  # a frozen part keeps its own mode
-        before, modes = copy.deepcopy(net.state_dict()), [module.training for module in net.modules()]
+        before = copy.deepcopy(net.state_dict())
+        modes = [module.training for module in net.modules()]
         collect(net, [rows])
         assert [module.training for module in net.modules()] == modes
         assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
@@ -136,9 +138,7 @@ class TestCollect:
     def test_ambiguous_heads_are_named(self, rows):
         model = nn.ModuleDict({"left": nn.Linear(8, K), "right": nn.Linear(8, K)})
         model.forward = lambda x: model["left"](x) + model["right"](x)
-        with pytest.raises(
-            InputError, match=r"2 linear layers have 4 outputs.*left \(8 → 4\), right \(8 → 4\)"
-        ):
+        with raises_naming(InputError, "2 linear layers", "4 outputs", "left (8 → 4)", "right (8 → 4)"):
             collect(model, [rows])
         assert collect(model, [rows], features="left").features.shape == (N, 8)
         assert collect(model, [rows], features=False).features is None
@@ -251,13 +251,14 @@ class TestCalibratedModel:
         assert CalibratedModel(Own(), dats)(rows[0]).shape == (N, K)
 
     def test_features_of_another_layer_differ_in_width(self, net, rows, dats):
-        with pytest.raises(InputError, match="features must have the 6 columns seen at fit; got 16"):
+        with raises_naming(InputError, "features must", "6 columns", "got 16"):
             CalibratedModel(net, dats, "body")(rows[0])
 
     def test_the_model_is_untouched(self, net, rows, dats):
         net.train()
         net.body.eval()
-        before, modes = copy.deepcopy(net.state_dict()), [module.training for module in net.modules()]
+        before = copy.deepcopy(net.state_dict())
+        modes = [module.training for module in net.modules()]
         model = CalibratedModel(net, dats, net.act)
         model(rows[0])
         assert model.model is net
@@ -287,12 +288,14 @@ class TestCalibratedModel:
             model, (rows[0],), dynamic_shapes={"inputs": ({0: batch},)}, strict=False
         )
         for size in (1, 7, N):
-            found, expected = program.module()(rows[0][:size]), model(rows[0][:size])
+            found = program.module()(rows[0][:size])
+            expected = model(rows[0][:size])
             np.testing.assert_allclose(found.detach(), expected.detach(), rtol=0, atol=1e-6)
         assert n_hooks(net) == 0
 
     def test_a_stream_keeps_its_window(self, net, rows, dats):
-        stream, twin = equable.Stream(dats, window=8), equable.Stream(dats, window=8)
+        stream = equable.Stream(dats, window=8)
+        twin = equable.Stream(dats, window=8)
         model = CalibratedModel(net, stream)
         outputs = collect(net, [rows[0]])
         for start in range(0, 20, 5):
@@ -322,7 +325,7 @@ class TestCalibratedModel:
         np.testing.assert_allclose(p, custom.predict_proba(outputs.logits), atol=1e-6)
 
     def test_a_head_that_grew_is_refused(self, rows, dats):
-        with pytest.raises(InputError, match=r"shape \(n, 4\).*got \(50, 5\).*Fit again"):
+        with raises_naming(InputError, "shape (n, 4)", "got (50, 5)", "Fit again"):
             CalibratedModel(Net(n_classes=5), dats, "head")(rows[0])
 
     def test_a_softmax_is_refused(self, net, rows, dats):
@@ -345,7 +348,7 @@ class TestCalibratedModel:
             def forward(self, x):
                 return super().forward(x)[:, :K]
 
-        with pytest.raises(InputError, match=r"no linear layers have 4 outputs.*head \(6 → 9\)"):
+        with raises_naming(InputError, "no linear layers", "4 outputs", "head (6 → 9)"):
             CalibratedModel(Cut(n_classes=9), dats)(rows[0])
 
     def test_an_unfitted_calibrator_is_refused(self, net):

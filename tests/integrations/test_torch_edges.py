@@ -85,7 +85,8 @@ def test_a_wrapped_model_refuses(torch, network, calibrator):
 def test_collect(torch, network):
     from equable.integrations.torch import collect
 
-    x, y = torch.tensor(DATA.features), torch.tensor(DATA.y)
+    x = torch.tensor(DATA.features)
+    y = torch.tensor(DATA.y)
     expected = collect(network, [(x, y)])
     for labels in (y.float(), y[:, None], y.tolist(), DATA.y):
         again = collect(network, [(x, labels)])

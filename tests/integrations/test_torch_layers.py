@@ -59,7 +59,8 @@ class TestArithmetic:
         calibrator = kind().fit(data.logits, data.y, features=data.features, tasks=data.tasks)
         model = CalibratedModel(Pair(), calibrator)
         for task in range(4):
-            logits, features = data.logits[data.tasks == task], data.features[data.tasks == task]
+            logits = data.logits[data.tasks == task]
+            features = data.features[data.tasks == task]
             found = model(torch.tensor(logits), torch.tensor(features))
             expected = calibrator.predict_proba(logits, features=features)
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)

@@ -15,8 +15,10 @@ def test_matrix_by_hand():
     side = bin_rows(np.array([0, 1]), np.array([[0.7, 0.3], [0.95, 0.05]]), 10)
     matrix = side.matrix(np.array([1, 0]), 10)
     expected = np.zeros((2, 11))
-    expected[0, 9], expected[0, 10] = -0.95, -np.log(0.05)
-    expected[1, 7], expected[1, 10] = 0.3, -np.log(0.7)
+    expected[0, 9] = -0.95
+    expected[0, 10] = -np.log(0.05)
+    expected[1, 7] = 0.3
+    expected[1, 10] = -np.log(0.7)
     assert matrix == pytest.approx(expected)
 
 
@@ -32,7 +34,9 @@ def test_strata_cut_the_rows_into_disjoint_pieces(planted, monkeypatch):
     monkeypatch.setattr(module, "EXACT_ROWS", 64)
     y, p, q = planted(3000, 0.6, 0.9)
     q[1000:2000] = q[1000:2000, ::-1]  # another prediction after than before
-    before, after, rows = bin_rows(y, p, 10), bin_rows(y, q, 10), np.arange(0, 3000, 2)
+    before = bin_rows(y, p, 10)
+    after = bin_rows(y, q, 10)
+    rows = np.arange(0, 3000, 2)
     strata = list(module._strata((before, after), rows, 10))
     assert sorted(np.concatenate([piece for piece, _ in strata])) == rows.tolist()
     for piece, alike in strata:
@@ -49,7 +53,9 @@ def test_replicates_have_the_moments_of_the_multinomial(planted, monkeypatch, li
     """Mean: the sums themselves. Covariance: n times that of a row drawn at random, both sides jointly."""
     monkeypatch.setattr(module, "LIMIT_ROWS", limit)
     y, p, q = planted(1500, 0.6, 1.0)
-    before, after, rows = bin_rows(y, p, 5), bin_rows(y, q, 5), np.arange(1500)
+    before = bin_rows(y, p, 5)
+    after = bin_rows(y, q, 5)
+    rows = np.arange(1500)
     pair = paired_bootstrap((before, after), rows, 5, 4000, np.random.default_rng(1))
     joint = np.hstack([before.matrix(rows, 5), after.matrix(rows, 5)])
     replicates = np.hstack(pair)
@@ -66,10 +72,12 @@ def test_replicates_have_the_moments_of_the_multinomial(planted, monkeypatch, li
 def test_against_plain_resampling(planted):
     """The oracle draws rows and computes both errors anew; the two samples must look alike."""
     y, p, q = planted(800, 0.6, 0.9)
-    before, after = bin_rows(y, p, 10), bin_rows(y, q, 10)
+    before = bin_rows(y, p, 10)
+    after = bin_rows(y, q, 10)
     pair = paired_bootstrap((before, after), np.arange(800), 10, 4000, np.random.default_rng(2))
     ece_before, ece_after = (np.abs(side[:, :-1]).sum(axis=1) / 800 for side in pair)
-    rng, naive = np.random.default_rng(5), []
+    rng = np.random.default_rng(5)
+    naive = []
     for _ in range(1500):
         rows = rng.integers(0, 800, 800)
         naive.append([expected_calibration_error(y[rows], side[rows]) for side in (p, q)])
@@ -80,7 +88,9 @@ def test_against_plain_resampling(planted):
 
 def test_gaussian_limit_meets_row_weights(planted, monkeypatch):
     y, p, q = planted(20_000, 0.6, 0.9)
-    before, after, rows = bin_rows(y, p, 10), bin_rows(y, q, 10), np.arange(20_000)
+    before = bin_rows(y, p, 10)
+    after = bin_rows(y, q, 10)
+    rows = np.arange(20_000)
     quantiles = []
     for limit in (module.LIMIT_ROWS, 10**9):
         monkeypatch.setattr(module, "LIMIT_ROWS", limit)
@@ -107,7 +117,8 @@ def test_identical_sides_stay_identical(planted, monkeypatch, limit):
 
 def test_only_the_rows_of_the_task_are_drawn(planted):
     y, p, q = planted(60, 0.6, 0.9)
-    before, after = bin_rows(y, p, 10), bin_rows(y, q, 10)
+    before = bin_rows(y, p, 10)
+    after = bin_rows(y, q, 10)
     one = paired_bootstrap((before, after), np.array([7]), 10, 3, np.random.default_rng(0))
     assert np.array_equal(one[0], np.tile(sums(before, np.array([7])), (3, 1)))
 

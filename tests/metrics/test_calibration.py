@@ -14,6 +14,7 @@ from equable.metrics import (
     maximum_calibration_error,
     noise_floor,
 )
+from messages import raises_naming
 
 EDGES = [([0, 1], [[0.7, 0.3], [0.65, 0.35]]), ([0, 1], [[0.95, 0.05], [1.0, 0.0]])]
 
@@ -26,7 +27,8 @@ def naive_ece(y, p, n_bins=10):
         rows.append((max(row), row.index(max(row)) == int(label)))
     total = 0.0
     for k in range(n_bins):
-        low, high = k / n_bins, (k + 1) / n_bins
+        low = k / n_bins
+        high = (k + 1) / n_bins
         inside = [(c, h) for c, h in rows if low <= c and (c < high or k == n_bins - 1)]
         if inside:
             confidence = math.fsum(c for c, _ in inside) / len(inside)
@@ -43,7 +45,8 @@ def awkward(rng, n, n_classes):
     p[kind == 1] = np.eye(n_classes)[:2].mean(axis=0)
     edge = rng.integers(5, 10, n) / 10
     on_edge = np.zeros((n, n_classes))
-    on_edge[:, 1], on_edge[:, 0] = edge, 1 - edge
+    on_edge[:, 1] = edge
+    on_edge[:, 0] = 1 - edge
     p[kind == 2] = on_edge[kind == 2]
     return p, rng.integers(0, n_classes, n)
 
@@ -198,5 +201,5 @@ def test_noise_floor_same_seed_same_bits(seed):
 
 
 def test_noise_floor_refuses_no_resamples():
-    with pytest.raises(InputError, match="n_resamples must be a whole number ≥ 1; got 0"):
+    with raises_naming(InputError, "n_resamples must", "≥ 1", "got 0"):
         noise_floor([[0.5, 0.5]], n_resamples=0)

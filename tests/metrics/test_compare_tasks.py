@@ -13,6 +13,7 @@ from equable.metrics import (
     negative_log_likelihood,
 )
 from equable.metrics.compare_tasks import CHANGES
+from messages import raises_naming
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def two_tasks(planted):
 def test_every_value_against_the_plain_metrics(two_tasks):
     y, tasks, before, after = two_tasks
     result = compare_tasks(*two_tasks)
-    ece, ece_before, delta = [], [], []
+    ece = []
+    ece_before = []
+    delta = []
     for record, t in zip(result.tasks, (3, 8), strict=True):
         rows = tasks == t
         assert (record.task, record.count) == (t, rows.sum())
@@ -70,7 +73,8 @@ def test_last_is_the_highest_id_in_any_order_of_rows(two_tasks):
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4))
 def test_merging_identical_tasks_changes_nothing(seed, n, copies):
     rng = np.random.default_rng(seed)
-    p, q = rng.dirichlet(np.ones(3), size=n), rng.dirichlet(np.ones(3), size=n)
+    p = rng.dirichlet(np.ones(3), size=n)
+    q = rng.dirichlet(np.ones(3), size=n)
     y = rng.integers(0, 3, n)
     many = compare_tasks(
         np.tile(y, copies), np.repeat(np.arange(copies), n), np.tile(p, (copies, 1)), np.tile(q, (copies, 1))
@@ -150,14 +154,14 @@ def test_single_precision_and_inputs_untouched(two_tasks):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"after": np.full((3, 2), 0.5)}, r"after must have the shape of before, \(2, 2\); got \(3, 2\)"),
+        ({"after": np.full((3, 2), 0.5)}, r"after must .*shape of before.*\(2, 2\).*got \(3, 2\)"),
         ({"before": [[0.5, 0.6]] * 2}, "before must have rows that sum to 1"),
         ({"after": [[0.5, 0.6]] * 2}, "after must have rows that sum to 1"),
         ({"tasks": [0]}, r"tasks must have shape \(2,\)"),
         ({"tasks": [0.5, 1]}, "tasks must be whole numbers"),
         ({"y_true": [0, 5]}, "y_true must lie in 0 … 1"),
-        ({"n_bins": 0}, "n_bins must be a whole number ≥ 1; got 0"),
-        ({"n_bootstrap": -1}, "n_bootstrap must be a whole number ≥ 0; got -1"),
+        ({"n_bins": 0}, "n_bins must .*≥ 1.*got 0"),
+        ({"n_bootstrap": -1}, "n_bootstrap must .*≥ 0.*got -1"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -169,7 +173,7 @@ def test_bad_input_is_named(change, message):
 def test_is_noise_names_what_it_needs(two_tasks):
     with pytest.raises(InputError, match="is_noise needs intervals"):
         compare_tasks(*two_tasks).is_noise("nll_change")
-    with pytest.raises(InputError, match=r"change must be one of nll_change.*got 'accuracy'"):
+    with raises_naming(InputError, "change must be one of", "nll_change", "'accuracy'"):
         compare_tasks(*two_tasks, n_bootstrap=2).is_noise("accuracy")
 
 

@@ -55,7 +55,8 @@ def test_against_every_threshold(seed, n):
 @given(st.integers(0, 2**32 - 1), st.lists(st.floats(0, 1), min_size=2, max_size=5))
 def test_share_grows_with_the_tolerated_error(seed, tolerances):
     rng = np.random.default_rng(seed)
-    p, y = rng.dirichlet(np.ones(3), size=30), rng.integers(0, 3, 30)
+    p = rng.dirichlet(np.ones(3), size=30)
+    y = rng.integers(0, 3, 30)
     shares = [accepted_share(y, p, t) for t in sorted(tolerances)]
     assert shares == sorted(shares)
 

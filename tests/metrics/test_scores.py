@@ -78,9 +78,9 @@ def test_every_kind_of_array(score):
     [
         ([0, 2], [[0.5, 0.5]] * 2, r"y_true must lie in 0 … 1 .*got 2"),
         ([0], [[0.5, 0.5]] * 2, r"y_true must have shape \(2,\)"),
-        ([0, 1], [[0.5, 0.4]] * 2, "y_prob must have rows that sum to 1; row 0 sums to 0.9"),
-        ([0, 1], [[2.0, -1.0]] * 2, "y_prob must be probabilities ≥ 0; got -1"),
-        ([0, 1], [[np.nan, 0.5]] * 2, "y_prob must be finite; got nan"),
+        ([0, 1], [[0.5, 0.4]] * 2, r"y_prob must .*sum to 1.*row 0.*0\.9"),
+        ([0, 1], [[2.0, -1.0]] * 2, "y_prob must .*≥ 0.*got -1"),
+        ([0, 1], [[np.nan, 0.5]] * 2, "y_prob must .*finite.*got nan"),
         ([0, 1], [0.5, 0.5], "y_prob must have two dimensions"),
         ([], np.empty((0, 2)), "y_prob must have at least one row"),
         ([0.5, 1], [[0.5, 0.5]] * 2, "y_true must be whole numbers"),
@@ -95,8 +95,10 @@ def test_bad_input_is_named(y, p, message):
 @given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.integers(1, 40))
 def test_order_of_rows_is_irrelevant_and_inputs_stay(seed, n_classes, n):
     rng = np.random.default_rng(seed)
-    p, y = rng.dirichlet(np.ones(n_classes), size=n), rng.integers(0, n_classes, n)
-    kept, order = p.copy(), rng.permutation(n)
+    p = rng.dirichlet(np.ones(n_classes), size=n)
+    y = rng.integers(0, n_classes, n)
+    kept = p.copy()
+    order = rng.permutation(n)
     for score in SCORES:
         assert score(y, p) == pytest.approx(score(y[order], p[order]), rel=1e-12)
     assert np.array_equal(p, kept)

@@ -4,6 +4,7 @@ import pytest
 
 from equable.errors import InputError
 from equable.reports.distinct_names import require_once, short_names
+from messages import raises_naming
 
 
 @pytest.mark.parametrize(
@@ -28,5 +29,5 @@ def test_a_folder_twice_is_refused_however_it_is_spelt(tmp_path, monkeypatch):
     (tmp_path / "b").symlink_to(tmp_path / "a")
     require_once([Path("a"), Path("a/x")])
     for again in ("a/x", "b/x", "a/../a/x", str(tmp_path / "a" / "x")):
-        with pytest.raises(InputError, match="each run must be given once; got x twice"):
+        with raises_naming(InputError, "run must", "once", "x twice"):
             require_once([Path("a"), Path("a/x"), Path(again)])

@@ -61,6 +61,7 @@ def test_every_figure_is_there(drawn):
 
 
 def test_the_same_results_give_the_same_bytes(folder, drawn):
+    """Drawing is deterministic: two drawings of this test are compared, and none with stored bytes."""
     again = {plot.name: plot.svg for plot in build_plots(load_results(folder))}
     assert again == drawn
 
@@ -134,7 +135,8 @@ def test_one_seed_and_two_tasks_can_be_drawn(tmp_path):
 
 
 def test_reliability_pools_seeds_by_their_rows():
-    one, two = make_score(0, 0, "rc"), make_score(1, 0, "rc")
+    one = make_score(0, 0, "rc")
+    two = make_score(1, 0, "rc")
     two.reliability[0]["accuracy"][9] = 0.0
     two.reliability[0]["count"][9] = 300
     count, confidence, accuracy = pooled_reliability([one, two], 0)

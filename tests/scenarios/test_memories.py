@@ -12,12 +12,16 @@ from equable.scenarios import CalibrationBuffer, ReplayMemory, ValidationSet, dr
 
 def fill(size, counts_by_task, seed=0):
     """Memories after each task; rows are numbered on, classes too."""
-    memory, memories, row, label = ReplayMemory(size), [], 0, 0
+    memory = ReplayMemory(size)
+    memories = []
+    row = 0
+    label = 0
     for counts in counts_by_task:
         labels = np.repeat(np.arange(label, label + len(counts)), counts)
         memory = memory.update(np.arange(row, row + len(labels)), labels, seed=seed)
         memories.append(memory)
-        row, label = row + len(labels), label + len(counts)
+        row += len(labels)
+        label += len(counts)
     return memories
 
 
@@ -111,7 +115,8 @@ def test_share_is_uniform():
 
 
 def test_calibration_buffer_never_evicts():
-    buffer, kept = CalibrationBuffer(50), []
+    buffer = CalibrationBuffer(50)
+    kept = []
     for task in range(4):
         rows = np.arange(100 * task, 100 * task + 20)
         buffer = buffer.extend(rows, np.repeat([2 * task, 2 * task + 1], 10), seed=5)

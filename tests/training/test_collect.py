@@ -10,7 +10,8 @@ from equable.scenarios import ValidationSet
 
 def plain(trained, rows):
     """Logits and features of each row alone, in the scenario's own words."""
-    mean, std = trained.images.mean, trained.images.std
+    mean = trained.images.mean
+    std = trained.images.std
     x = (trained.dataset.images[rows].astype(np.float32) - mean) / std
     with torch.no_grad():
         logits, features = trained.network(torch.from_numpy(x).permute(0, 3, 1, 2))
@@ -42,7 +43,8 @@ def test_logits_are_cut_to_the_classes_seen(trained, task, n_seen):
 
 def test_the_calibration_buffer_is_marked(trained):
     with np.load(trained.folder / "task-2" / "memory.npz") as memory:
-        buffer_rows, memory_rows = memory["calibration_buffer"], memory["replay_memory"]
+        buffer_rows = memory["calibration_buffer"]
+        memory_rows = memory["replay_memory"]
     validation = ValidationSet.load(trained.folder / "task-2" / "validation.npz")
     everything = np.concatenate([task.validation for task in trained.scenario])
     assert np.array_equal(validation.in_calibration_buffer, np.isin(everything, buffer_rows))

@@ -58,7 +58,8 @@ def test_stored_logits_are_those_of_the_end_of_the_rows_own_task(tmp_path):
     scenario = make_scenario(data.labels, data.split, order="random_tasks", tasks=3, seed=0)
     inputs = Vectors(data.vectors, scenario[0].train)
     found = read_npz(tmp_path / "task-2" / "memory.npz")
-    rows, logits = found["replay_memory"], found["replay_logits"]
+    rows = found["replay_memory"]
+    logits = found["replay_logits"]
     assert logits.shape == (12, 6)
     for task in range(3):
         weights, _ = load_tensors(tmp_path / f"task-{task}" / "model.safetensors")

@@ -11,7 +11,8 @@ class Textbook:
     """A residual network of functional calls on the weights of ours; in training it moves the statistics."""
 
     def __init__(self, weights, training):
-        self.weights, self.training = {name: value.clone() for name, value in weights.items()}, training
+        self.weights = {name: value.clone() for name, value in weights.items()}
+        self.training = training
 
     def norm(self, x, name):
         mean, var, scale, shift = (

@@ -24,7 +24,8 @@ def test_same_steps_as_torch(momentum, weight_decay):
 
 
 def test_frozen_parameters_stay():
-    frozen, free = torch.ones(2), torch.ones(2, requires_grad=True)
+    frozen = torch.ones(2)
+    free = torch.ones(2, requires_grad=True)
     SGD([frozen, free], 0.5).step([torch.ones(2)])
     assert frozen.tolist() == [1, 1]
     assert free.tolist() == [0.5, 0.5]

@@ -36,7 +36,8 @@ def naive_signs(network, x, targets, n_seen):
 
 def naive_sgd(logits, labels):
     """T as the authors fit it, step by step, with torch's own loss and gradient."""
-    logits, labels = torch.as_tensor(logits).double(), torch.as_tensor(labels)
+    logits = torch.as_tensor(logits).double()
+    labels = torch.as_tensor(labels)
     temperature = torch.ones((), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.SGD([temperature], lr=0.1)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones=[50], gamma=0.1)
@@ -52,7 +53,9 @@ def naive_sgd(logits, labels):
 
 def naive_tcil(network, x, labels, validation, current_classes):
     goal = naive_sgd(validation.logits, validation.labels)
-    n_seen, low, high = validation.n_classes, 0.0, 1.0
+    n_seen = validation.n_classes
+    low = 0.0
+    high = 1.0
     current = np.isin(labels, list(current_classes))
 
     def perturbed(epsilon, rows):
@@ -147,7 +150,8 @@ def test_the_sgd_temperature_is_that_of_torch(n):
 
 def test_the_sgd_temperature_is_clipped_at_the_end_only():
     """A wrong row of logit 2000 takes T from 1 to 201 at once; the steps after it start from there."""
-    logits, labels = np.array([[2000.0, 0.0]]), np.array([1])
+    logits = np.array([[2000.0, 0.0]])
+    labels = np.array([1])
     assert naive_sgd(logits, labels) == sgd_temperature(logits, labels) == 100.0
     right = np.array([[2000.0, 0.0]]), np.array([0])
     assert sgd_temperature(*right) == 1.0, "no gradient is left where softmax is saturated"
@@ -213,7 +217,8 @@ def targets_all_at_once(features, labels, current):
     means = np.stack([wide[labels == c].mean(axis=0) for c in classes])
     distances = np.linalg.norm(wide[:, None, :] - means[None, :, :], axis=2)
     own = labels[:, None] == classes
-    nearest, farthest = np.where(own, np.inf, distances), np.where(own, -np.inf, distances)
+    nearest = np.where(own, np.inf, distances)
+    farthest = np.where(own, -np.inf, distances)
     return classes[np.where(current, farthest.argmax(axis=1), nearest.argmin(axis=1))]
 
 
@@ -235,7 +240,8 @@ def test_ties_that_rounding_decides_go_to_the_same_class_as_ever(is_current):
     means = rng.permuted(np.tile(rng.normal(size=64), (20, 1)), axis=1)
     rows = np.repeat(rng.normal(size=(50, 1)), 64, axis=1)
     features = np.concatenate([means, rows]).astype(np.float32)
-    labels, current = np.minimum(np.arange(70), 20), np.full(70, is_current)
+    labels = np.minimum(np.arange(70), 20)
+    current = np.full(70, is_current)
     found = choose_targets(features, labels, current)
     assert found.tolist() == targets_all_at_once(features, labels, current).tolist()
     assert len(set(found[20:])) > 1
@@ -243,7 +249,8 @@ def test_ties_that_rounding_decides_go_to_the_same_class_as_ever(is_current):
 
 def test_targets_need_a_small_multiple_of_the_features_memory():
     rng = np.random.default_rng(0)
-    features, labels = rng.normal(size=(2000, 64)).astype(np.float32), np.arange(2000) % 100
+    features = rng.normal(size=(2000, 64)).astype(np.float32)
+    labels = np.arange(2000) % 100
     tracemalloc.start()
     try:
         choose_targets(features, labels, labels >= 90)

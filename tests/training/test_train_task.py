@@ -60,7 +60,9 @@ def test_training_that_diverges_is_told(make_trainer, changes):
 
 def test_batch_norm_is_settled_only_where_the_settings_say_so(make_trainer):
     """Without settling, running statistics are torch's moving averages of the training batches."""
-    settled, plain, by_hand = make_trainer(), make_trainer(settle_batch_norm=False), make_trainer()
+    settled = make_trainer()
+    plain = make_trainer(settle_batch_norm=False)
+    by_hand = make_trainer()
     for trainer in (settled, plain):
         trainer.run_epoch(Bar())
     network = by_hand.network.train()
@@ -134,7 +136,8 @@ class Told(nn.Module):
 
     def __init__(self, images):
         super().__init__()
-        self.images, self.head = images, nn.Linear(4, 4)
+        self.images = images
+        self.head = nn.Linear(4, 4)
         nn.init.eye_(self.head.weight)
 
     def features(self, x):
@@ -182,7 +185,8 @@ class Recording(nn.Module):
 
     def __init__(self, images):
         super().__init__()
-        self.images, self.head = images, nn.Linear(36, 4)
+        self.images = images
+        self.head = nn.Linear(36, 4)
         self.shown = {True: set(), False: set()}
 
     def features(self, x):
@@ -249,7 +253,8 @@ def epoch(score):
     ],
 )
 def test_patience_and_best_epoch(scores, best, stops_after):
-    network, progress = small_network(), Progress()
+    network = small_network()
+    progress = Progress()
     settings = ReplaySettings(max_epochs=5, patience=2)
     for number, score in enumerate(scores):
         if progress.finished(settings):
@@ -298,7 +303,8 @@ def test_batch_norm_is_settled_after_an_epoch(make_trainer, scenario):
     batches = trainer.epoch_batches()
     trainer.epoch_batches = lambda: batches
     trainer.run_epoch(Bar())
-    network, images = trainer.network, trainer.images
+    network = trainer.network
+    images = trainer.images
     assert len(batches) == 3
     with torch.no_grad():
         maps = [network.stem(images.batch(rows)).transpose(0, 1).flatten(1) for rows in batches]
@@ -326,7 +332,8 @@ class Dropping(nn.Module):
 
 def test_dropout_too_resumes_to_the_same_bits(digits, scenario, tmp_path):
     images = Images(digits.images, scenario[0].train)
-    path, weights = tmp_path / "epoch.safetensors", []
+    path = tmp_path / "epoch.safetensors"
+    weights = []
     for interrupted in (False, True):
         torch.manual_seed(int(interrupted))
         for max_epochs in (1, 2) if interrupted else (2,):
@@ -365,7 +372,8 @@ def test_task_seeds_differ():
 
 
 def test_a_task_with_replay_resumes_to_the_same_bits(digits, scenario, tmp_path):
-    images, memory = Images(digits.images, scenario[0].train), scenario[0].train[:10]
+    images = Images(digits.images, scenario[0].train)
+    memory = scenario[0].train[:10]
 
     def trained(network, epochs, checkpoint=None):
         settings = changed(SETTINGS, max_epochs=epochs, patience=9)
@@ -384,7 +392,8 @@ def flip(data):
 
 @pytest.mark.parametrize("damage", [flip, lambda data: data[: len(data) // 2]], ids=["a byte", "truncated"])
 def test_a_damaged_checkpoint_costs_epochs_and_no_bits(digits, scenario, tmp_path, damage):
-    images, memory = Images(digits.images, scenario[0].train), scenario[0].train[:10]
+    images = Images(digits.images, scenario[0].train)
+    memory = scenario[0].train[:10]
     path = tmp_path / "epoch.safetensors"
 
     def trained(epochs, checkpoint=None):
