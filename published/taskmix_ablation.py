@@ -143,7 +143,7 @@ def stored_runs(folder: Path) -> tuple[dict[str, Scores], dict[str, Scores]]:
             step = load_step(path)
             collect_scores(whole.setdefault(run.name, {}), score(step.calibration_buffer, step.test, seed))
             for per_class in (20, 5):
-                scores = few.setdefault(f"{run.name}, at most {per_class} rows a class", {})
+                scores = few.setdefault(f"{run.name}, at most {per_class} rows per class", {})
                 cut = at_most(step.calibration_buffer, per_class, seed)
                 collect_scores(scores, score(cut, step.test, seed, (NO_MIX, DEFAULT)))
     return whole, few
@@ -157,7 +157,7 @@ def cifar_draws(file: dict[str, np.ndarray], n_draws: int) -> tuple[dict[str, Sc
         for seed in range(n_draws):
             for per_class in (20, 5):
                 rows = draw(file, step, per_class, seed)
-                name = f"CIFAR-100 after task {step + 1}, {per_class} rows a class"
+                name = f"CIFAR-100 after task {step + 1}, {per_class} rows per class"
                 collect_scores(whole.setdefault(name, {}), score(rows.calibration, rows.test, seed))
             rows = draw(file, step, 20, seed)
             single = replace(rows.calibration, tasks=rows.calibration.labels)

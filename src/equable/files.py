@@ -1,7 +1,7 @@
 """Atomic writes, sealed JSON, and an npz reader that checks declared sizes first.
 
 Every file of equable is written beside its target and moved into place, so a killed process leaves
-either the old file or the new one. Nothing here can pickle or unpickle.
+either the old file or the new one. This module reads and writes no pickles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from equable.errors import FileFormatError, InputError
 StrPath = str | os.PathLike[str]
 
 # An npz file may not unpack to more than this many times its size (or this many bytes, if more):
-# a few kilobytes must not be able to fill the memory.
+# a file of a few kilobytes must not fill the memory.
 MAX_EXPANSION = 200
 FREE_BYTES = 64 * 2**20
 MAX_ITEM = 2**24  # bytes of one array entry, such as a text
@@ -66,7 +66,7 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
             error.filename = str(target)
         raise
     finally:
-        with suppress(OSError):  # moved, or never made
+        with suppress(OSError):  # it was moved, or never created
             hidden.unlink()
 
 
@@ -90,7 +90,7 @@ def write_text(path: StrPath, text: str) -> None:
 
 
 def write_json(path: StrPath, value: Any) -> None:
-    """Write `value` as JSON that every reader takes; finite floats keep every bit.
+    """Write `value` as standard JSON; finite floats keep every bit.
 
     NaN and infinity are refused here and in `read_json`; use None for missing values.
     """

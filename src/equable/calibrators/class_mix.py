@@ -17,13 +17,13 @@ from equable.calibrators.softmax import exp_and_normalise, shifted_rows
 from equable.errors import EvidenceWarning
 
 RIDGE = 1e-3
-# Most steps of the EM, and the largest change of its last step: for the mix of a whole batch, and for the
+# Largest number of EM steps, and the change below which EM stops: for the mix of a whole batch, and for the
 # mixes that leave one row out.
 MAX_ITER = 1000
 TOLERANCE = 1e-6
 MAX_ITER_LEFT_OUT = 60
 TOLERANCE_LEFT_OUT = 1e-7
-# Entries of the arrays of the batches that are estimated together: they stay in the cache.
+# Array entries of the batches that are estimated together, few enough to stay in the cache.
 STACK_ELEMENTS = 1 << 16
 # A batch that is based on fewer effective calibration rows than this causes a warning.
 FEW_ROWS = 10.0

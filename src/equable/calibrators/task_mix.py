@@ -67,8 +67,8 @@ class TaskMix(Calibrator):
     Parameters
     ----------
     odds
-        > 0. A batch is taken to be mixed like the calibration buffer unless its rows are `odds` times
-        likelier under another mix. Infinite odds never adapt: the bias correction alone.
+        > 0, prior odds that a batch is mixed like the calibration buffer: its rows must be `odds` times
+        likelier under another mix. With infinite odds only the bias correction is applied.
     base
         An unfitted `BiasCorrection`; None is ``BiasCorrection()``.
 

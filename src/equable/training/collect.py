@@ -53,7 +53,7 @@ def collect_validation(
 ) -> tuple[ValidationSet, dict[str, Timed]]:
     """The whole validation sets of tasks 0 … `index`, and which rows the calibration buffer holds.
 
-    Each row passes once. The cost of a method is a sum of four disjoint parts: temperature scaling needs
+    Each row is computed once. The cost of a method is a sum of four disjoint parts: temperature scaling needs
     ``buffer_current`` and ``current_rest``, RC ``buffer_earlier`` and ``buffer_current``, DATS all three;
     ``earlier_rest`` is for analyses only.
     """
