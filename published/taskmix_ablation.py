@@ -84,16 +84,16 @@ def predict(variant: Variant, fitted: equable.TaskMix, logits: np.ndarray, group
     return result / result.sum(axis=1, keepdims=True)
 
 
-def mix_factors(variant: Variant, ratios: np.ndarray, prior: np.ndarray, most: float) -> np.ndarray:
+def mix_factors(variant: Variant, ratios: np.ndarray, prior: np.ndarray, effective_rows: float) -> np.ndarray:
     """Factors of p, (G, T, n), from the ratios L (G, T, n) of batches of n rows."""
     order = np.lexsort(np.log(ratios).round(9).swapaxes(0, 1))[:, None]
     rows = np.take_along_axis(ratios, order, axis=2)
-    share = min(1.0, most / rows.shape[2])  # κ
+    share = min(1.0, effective_rows / rows.shape[2])  # κ
     centres = np.tile(prior, (len(rows), 1))
     mixes = [estimate_mix(rows, centres, s / share, leave_one_out=variant.leave_one_out) for s in STRENGTHS]
     totals = [(rows * mix).sum(axis=1, keepdims=True) for mix in mixes]
     if variant.evidence == "prediction":
-        evidence = log_evidence(rows, prior, most)
+        evidence = log_evidence(rows, prior, effective_rows)
     else:
         evidence = np.column_stack([share * np.log(total).sum(axis=(1, 2)) for total in totals])
     weights = model_weights(evidence, variant.odds)[..., None, None]  # (G, 1 + S, 1, 1)

@@ -31,7 +31,7 @@ MAX_EXPANSION = 200
 FREE_BYTES = 64 * 2**20
 MAX_ITEM = 2**24  # bytes of one array entry, such as a text
 # zipfile unpacks these two in small pieces; bzip2 and lzma can turn 4 kB into gigabytes at once.
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 END_RECORD = 22  # bytes at the end of a zip file, before a comment of at most 65,535
 # Version 3 of npy is for structured types only.
 READ_HEADER = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
@@ -200,7 +200,7 @@ def _check_members(path: StrPath, archive: zipfile.ZipFile, stream: BinaryIO) ->
         name = member.filename.removesuffix(".npy")
         if not member.filename.endswith(".npy"):
             raise FileFormatError(f"{path} must hold npy arrays only; it holds {name!r}")
-        if member.compress_type not in METHODS:
+        if member.compress_type not in COMPRESSION_METHODS:
             raise FileFormatError(
                 f"{path} must be stored or deflated; {name!r} has zip method {member.compress_type}"
             )

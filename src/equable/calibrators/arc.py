@@ -166,11 +166,11 @@ class ARC(Calibrator):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mixes (G, K), temperatures (G,) and effective rows (G,) of all groups."""
         mixes = np.empty((n_groups, self.n_classes_))
-        most = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
+        max_rows = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
         stack = class_mix.STACK_ELEMENTS // self.n_classes_
         for groups, members in class_mix.equal_groups(codes, n_groups, stack):
-            if members.shape[1] > most:  # then it is the only group
-                members = class_mix.evenly_spaced_rows(rows.logits, members[0], most)[None]
+            if members.shape[1] > max_rows:  # then it is the only group
+                members = class_mix.evenly_spaced_rows(rows.logits, members[0], max_rows)[None]
             logits = rows.logits[members.ravel()]
             posterior = class_mix.posteriors(logits, self.posterior_temperature_, self.posterior_bias_)
             mixes[groups] = self._mixes(posterior.reshape(*members.shape, -1))
