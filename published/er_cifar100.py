@@ -165,7 +165,7 @@ def measure(file: dict[str, np.ndarray], draws: range) -> dict[str, Scores]:
     numbers = {}
     for per_class in (20, 5):
         for step in STEPS:
-            heading = f"After task {step + 1}, {per_class} rows a class, batch = a task's test set"
+            heading = f"After task {step + 1}, {per_class} rows per class, batch = a task's test set"
             numbers[heading] = task_pure(file, step, per_class, draws, tuple(METHODS))
     for size in (32, 128):
         for step in STEPS:

@@ -115,7 +115,7 @@ def draws(file: dict[str, np.ndarray], n_draws: int) -> dict[str, Scores]:
                 rows = draw(file, step, per_class, seed)
                 for arrival, method, values in score(rows.calibration, rows.test, seed):
                     scores.setdefault(arrival, {}).setdefault(method, []).append(values)
-            result[f"{per_class} rows a class, after task {step + 1}"] = scores
+            result[f"{per_class} rows per class, after task {step + 1}"] = scores
     return result
 
 

@@ -84,16 +84,16 @@ def predict(variant: Variant, fitted: equable.TaskMix, logits: np.ndarray, group
     return result / result.sum(axis=1, keepdims=True)
 
 
-def mix_factors(variant: Variant, ratios: np.ndarray, prior: np.ndarray, most: float) -> np.ndarray:
+def mix_factors(variant: Variant, ratios: np.ndarray, prior: np.ndarray, effective_rows: float) -> np.ndarray:
     """Factors of p, (G, T, n), from the ratios L (G, T, n) of batches of n rows."""
     order = np.lexsort(np.log(ratios).round(9).swapaxes(0, 1))[:, None]
     rows = np.take_along_axis(ratios, order, axis=2)
-    share = min(1.0, most / rows.shape[2])  # κ
+    share = min(1.0, effective_rows / rows.shape[2])  # κ
     centres = np.tile(prior, (len(rows), 1))
     mixes = [estimate_mix(rows, centres, s / share, leave_one_out=variant.leave_one_out) for s in STRENGTHS]
     totals = [(rows * mix).sum(axis=1, keepdims=True) for mix in mixes]
     if variant.evidence == "prediction":
-        evidence = log_evidence(rows, prior, most)
+        evidence = log_evidence(rows, prior, effective_rows)
     else:
         evidence = np.column_stack([share * np.log(total).sum(axis=(1, 2)) for total in totals])
     weights = model_weights(evidence, variant.odds)[..., None, None]  # (G, 1 + S, 1, 1)
@@ -143,7 +143,7 @@ def stored_runs(folder: Path) -> tuple[dict[str, Scores], dict[str, Scores]]:
             step = load_step(path)
             collect_scores(whole.setdefault(run.name, {}), score(step.calibration_buffer, step.test, seed))
             for per_class in (20, 5):
-                scores = few.setdefault(f"{run.name}, at most {per_class} rows a class", {})
+                scores = few.setdefault(f"{run.name}, at most {per_class} rows per class", {})
                 cut = at_most(step.calibration_buffer, per_class, seed)
                 collect_scores(scores, score(cut, step.test, seed, (NO_MIX, DEFAULT)))
     return whole, few
@@ -157,7 +157,7 @@ def cifar_draws(file: dict[str, np.ndarray], n_draws: int) -> tuple[dict[str, Sc
         for seed in range(n_draws):
             for per_class in (20, 5):
                 rows = draw(file, step, per_class, seed)
-                name = f"CIFAR-100 after task {step + 1}, {per_class} rows a class"
+                name = f"CIFAR-100 after task {step + 1}, {per_class} rows per class"
                 collect_scores(whole.setdefault(name, {}), score(rows.calibration, rows.test, seed))
             rows = draw(file, step, 20, seed)
             single = replace(rows.calibration, tasks=rows.calibration.labels)

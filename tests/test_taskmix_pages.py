@@ -72,8 +72,8 @@ RUNS = {
     "SkinLesions slim": "skinlesions-slim",
     "SkinLesions ResNet32": "skinlesions-resnet32",
     "digits": "digits",
-    "task 3": "20 rows a class, after task 3",
-    "task 6": "20 rows a class, after task 6",
+    "task 3": "20 rows per class, after task 3",
+    "task 6": "20 rows per class, after task 6",
 }
 COLUMNS = ("Uncalibrated", "DATS", "ARC", "Bias correction", "TaskMix")
 

@@ -1,4 +1,4 @@
-"""Every error and warning that equable raises on purpose.
+"""The errors and warnings of equable.
 
 A message names the argument, the rule and the value: ``coverage must be in (0, 1]; got 1.4``.
 """
@@ -15,7 +15,7 @@ class EquableError(Exception):
 
 
 class InputError(EquableError, ValueError):
-    """An array or a setting breaks a rule; nothing was changed."""
+    """An argument is invalid; nothing was changed."""
 
 
 class NotFittedError(EquableError, ValueError, AttributeError):
@@ -23,7 +23,7 @@ class NotFittedError(EquableError, ValueError, AttributeError):
 
 
 class UnsupportedError(EquableError, NotImplementedError):
-    """The method does not define what was requested (ETS has no single temperature)."""
+    """The method has no such result; ETS, for example, has no single temperature."""
 
 
 class FileFormatError(EquableError, ValueError):

@@ -1,7 +1,7 @@
 """Atomic writes, sealed JSON, and an npz reader that checks declared sizes first.
 
 Every file of equable is written beside its target and moved into place, so a killed process leaves
-either the old file or the new one. Nothing here can pickle or unpickle.
+either the old file or the new one. This module reads and writes no pickles.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from equable.errors import FileFormatError, InputError
 StrPath = str | os.PathLike[str]
 
 # An npz file may not unpack to more than this many times its size (or this many bytes, if more):
-# a few kilobytes must not be able to fill the memory.
+# a file of a few kilobytes must not fill the memory.
 MAX_EXPANSION = 200
 FREE_BYTES = 64 * 2**20
 MAX_ITEM = 2**24  # bytes of one array entry, such as a text
 # zipfile unpacks these two in small pieces; bzip2 and lzma can turn 4 kB into gigabytes at once.
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 END_RECORD = 22  # bytes at the end of a zip file, before a comment of at most 65,535
 # Version 3 of npy is for structured types only.
 READ_HEADER = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
@@ -66,7 +66,7 @@ def atomic_file(path: StrPath) -> Iterator[BinaryIO]:
             error.filename = str(target)
         raise
     finally:
-        with suppress(OSError):  # moved, or never made
+        with suppress(OSError):  # it was moved, or never created
             hidden.unlink()
 
 
@@ -90,7 +90,7 @@ def write_text(path: StrPath, text: str) -> None:
 
 
 def write_json(path: StrPath, value: Any) -> None:
-    """Write `value` as JSON that every reader takes; finite floats keep every bit.
+    """Write `value` as standard JSON; finite floats keep every bit.
 
     NaN and infinity are refused here and in `read_json`; use None for missing values.
     """
@@ -200,7 +200,7 @@ def _check_members(path: StrPath, archive: zipfile.ZipFile, stream: BinaryIO) ->
         name = member.filename.removesuffix(".npy")
         if not member.filename.endswith(".npy"):
             raise FileFormatError(f"{path} must hold npy arrays only; it holds {name!r}")
-        if member.compress_type not in METHODS:
+        if member.compress_type not in COMPRESSION_METHODS:
             raise FileFormatError(
                 f"{path} must be stored or deflated; {name!r} has zip method {member.compress_type}"
             )

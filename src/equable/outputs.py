@@ -120,7 +120,7 @@ class Outputs:
 
 
 def join_outputs(parts: Sequence[Outputs]) -> Outputs:
-    """The rows of several records, one below the other; a field is given in all of them or in none."""
+    """Concatenate records; each field must be given in all of them or in none."""
     joined: dict[str, Any] = {}
     for name in (field.name for field in fields(Outputs)):
         values = [value for part in parts if (value := getattr(part, name)) is not None]

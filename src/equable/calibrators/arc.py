@@ -1,14 +1,14 @@
-"""ARC, adaptive replayed calibration: the temperature that a batch's own class mix needs.
+"""ARC, adaptive replayed calibration: one temperature per batch, from the class mix of the batch.
 
-A batch's mix of classes differs from the calibration buffer's. ARC estimates the mix without labels and
-takes the temperature that would be best on the calibration buffer, had it that mix.
+The class mix of a batch differs from that of the calibration buffer. ARC estimates it without labels and
+takes the temperature of least loss on the calibration buffer, re-weighted to this mix.
 
 Fit, on the calibration buffer:
 1. calibrated posteriors p(c|x), by bias-corrected temperature scaling, and the class prior π;
 2. the loss of each class as a function of log T, on a grid.
 
-For each batch: EM for its mix q, over tasks first where they are given at fit, then over classes; then the
-temperature that minimises Σ_c q_c L_c(log T).
+For each batch EM estimates the mix q: first of tasks, if they were given at fit, then of classes. The
+temperature minimises Σ_c q_c L_c(log T).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from equable.calibrators.validation import (
 from equable.errors import InputError
 from equable.outputs import Outputs
 
-# A prior of so many rows keeps any batch at the calibration buffer's own mix; far more would overflow.
+# Largest prior strength: every batch keeps the mix of the calibration buffer; larger values overflow.
 MAX_STRENGTH = 1e12
 # Strength of the prior of the class mix, relative to that of the task mix.
 TASK_PULL = 6.0
@@ -59,11 +59,11 @@ class ARC(Calibrator):
     Parameters
     ----------
     loss
-        "brier" or "nll", what the temperature minimises on the calibration buffer.
+        "brier" or "nll": the loss that the temperature minimises on the calibration buffer.
     prior_strength
-        α ≥ 0, how many rows the calibration buffer's own mix counts for in the estimate of a
-        batch's mix; keeps small batches near replayed calibration. With `tasks` at fit, α is the prior of the
-        batch's mix of *tasks*, and the mix of classes is pulled to that of its tasks by 6α rows.
+        α ≥ 0, weight of the calibration buffer's mix in the estimate of a batch's mix, in rows; it
+        keeps the temperature of small batches near that of RC. With `tasks` at fit, α is the prior strength
+        of the batch's mix of *tasks*, and 6α that of its mix of classes around the mix of tasks.
 
     Attributes
     ----------
@@ -166,11 +166,11 @@ class ARC(Calibrator):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mixes (G, K), temperatures (G,) and effective rows (G,) of all groups."""
         mixes = np.empty((n_groups, self.n_classes_))
-        most = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
+        max_rows = max(POSTERIOR_ELEMENTS // self.n_classes_, POSTERIOR_ROWS)
         stack = class_mix.STACK_ELEMENTS // self.n_classes_
         for groups, members in class_mix.equal_groups(codes, n_groups, stack):
-            if members.shape[1] > most:  # then it is the only group
-                members = class_mix.evenly_spaced_rows(rows.logits, members[0], most)[None]
+            if members.shape[1] > max_rows:  # then it is the only group
+                members = class_mix.evenly_spaced_rows(rows.logits, members[0], max_rows)[None]
             logits = rows.logits[members.ravel()]
             posterior = class_mix.posteriors(logits, self.posterior_temperature_, self.posterior_bias_)
             mixes[groups] = self._mixes(posterior.reshape(*members.shape, -1))

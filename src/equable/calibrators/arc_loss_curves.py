@@ -16,7 +16,7 @@ from equable.calibrators.newton import LOG_BOUNDS
 from equable.calibrators.softmax import shifted_rows
 
 GRID_POINTS = 65
-# Rows of each class that pull its log temperature to the calibration buffer's own.
+# Strength, in rows, of the prior of each class: its centre is the calibration buffer's log temperature.
 LEVEL_PRIOR = 0.02
 
 
@@ -30,8 +30,8 @@ def class_curves(
 ) -> tuple[FloatArray, FloatArray]:
     """Weighted losses of each class and their derivatives in log T, both (K, G).
 
-    0.02·(log T − centre)² is added to each class: where all its rows are correct nothing else keeps its
-    temperature from the lower bound; where rows disagree it moves the temperature by less than a percent.
+    0.02·(log T − centre)² is added for each class. Without it, the temperature of a class whose rows are all
+    correct would be at the lower bound; the temperatures of other classes change by less than one percent.
     """
     n_classes = logits.shape[1]
     grid = level_grid()

@@ -50,7 +50,7 @@ class CalibrationSet:
 
 
 class Calibrator:
-    """Base of all calibrators: settings in ``__init__``, what is learnt ends in ``_``.
+    """Base of all calibrators: ``__init__`` takes the settings, names of learnt attributes end in ``_``.
 
     It follows scikit-learn's contract (``get_params``, ``set_params``, ``sklearn.clone``) without
     importing scikit-learn, which takes longer than most fits.
@@ -92,7 +92,7 @@ class Calibrator:
         rows = self._check_fit(logits, y, features, tasks, current, sample_weight)
         where = f"{type(self).__name__}._fit"
         learnt = checked_attributes(self._fit(rows), where, self.FITTED, rows.n_classes)
-        self.__dict__.update(learnt, n_classes_=rows.n_classes)  # at once: a failed fit changes nothing
+        self.__dict__.update(learnt, n_classes_=rows.n_classes)  # a failed fit changes nothing
         return self
 
     def predict_proba(

@@ -23,7 +23,7 @@ from equable.outputs import Outputs
 SCALE_RIDGE = 3.0
 OFFSET_RIDGE = 0.3
 CLASS_RIDGE = 5.0
-# Log-probabilities are at least this: their probability is 0 all the same, and their squares stay finite.
+# Log-probabilities are clipped to at least this: exp of it is 0 as well, and squares stay finite.
 LOWEST = -1e6
 
 
@@ -36,7 +36,7 @@ class BiasCorrection(Calibrator):
 
     by the least Σ w_i NLL_i + 3 Σ a_t² + 0.3 Σ b_t² + 5 Σ b_c². The weights w give every task the same weight
     and sum to the number of rows: a ridge of r counts like r rows. ``by="newest"`` is BiC (Wu et al. 2019):
-    α·z + β for the raw logits of the newest task's classes, those of the others as they are, no ridge.
+    α·z + β for the raw logits of the newest task's classes, z for those of the others, without ridge.
     ``by="class"`` is BCTS (Alexandari et al. 2020): z/T + b_c by the mean NLL, with a ridge of 10⁻³ on
     mean(b²).
 

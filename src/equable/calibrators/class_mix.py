@@ -17,13 +17,13 @@ from equable.calibrators.softmax import exp_and_normalise, shifted_rows
 from equable.errors import EvidenceWarning
 
 RIDGE = 1e-3
-# Most steps of the EM, and the largest change of its last step: for the mix of a whole batch, and for the
+# Largest number of EM steps, and the change below which EM stops: for the mix of a whole batch, and for the
 # mixes that leave one row out.
 MAX_ITER = 1000
 TOLERANCE = 1e-6
 MAX_ITER_LEFT_OUT = 60
 TOLERANCE_LEFT_OUT = 1e-7
-# Entries of the arrays of the batches that are estimated together: they stay in the cache.
+# Array entries of the batches that are estimated together, few enough to stay in the cache.
 STACK_ELEMENTS = 1 << 16
 # A batch that is based on fewer effective calibration rows than this causes a warning.
 FEW_ROWS = 10.0
@@ -87,8 +87,8 @@ def posteriors(logits: np.ndarray, temperature: float, bias: FloatArray) -> Floa
     return result
 
 
-def evenly_spaced_rows(logits: np.ndarray, members: IntArray, most: int) -> IntArray:
-    """At most `most` of the rows `members`: evenly spaced after sorting by a weighted sum of their logits.
+def evenly_spaced_rows(logits: np.ndarray, members: IntArray, max_rows: int) -> IntArray:
+    """At most `max_rows` of the rows `members`, evenly spaced after sorting by a weighted sum of logits.
 
     The choice does not depend on the order of the rows.
     """
@@ -96,11 +96,11 @@ def evenly_spaced_rows(logits: np.ndarray, members: IntArray, most: int) -> IntA
     factors = np.sqrt(np.arange(2.0, logits.shape[1] + 2))
     keys = [(logits[members[block]] * factors).sum(axis=1) for block in blocks]
     order = members[np.argsort(np.concatenate(keys))]
-    return order[:: -(-len(order) // most)]
+    return order[:: -(-len(order) // max_rows)]
 
 
-def equal_groups(codes: IntArray, n_groups: int, most: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """Groups of one size (g,) and their rows (g, n): `most` rows at once, or a single group with more.
+def equal_groups(codes: IntArray, n_groups: int, max_rows: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """Groups of one size (g,) and their row numbers (g, n): at most `max_rows` rows, or one larger group.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def equal_groups(codes: IntArray, n_groups: int, most: int) -> Iterator[tuple[In
     first = np.cumsum(sizes) - sizes
     for size in np.unique(sizes[sizes > 0]):
         same = np.flatnonzero(sizes == size)
-        for block in row_blocks(len(same), int(size), most):
+        for block in row_blocks(len(same), int(size), max_rows):
             groups = same[block]
             yield groups, order[first[groups][:, None] + np.arange(size)]
 

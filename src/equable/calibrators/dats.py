@@ -55,9 +55,9 @@ class DATS(Calibrator):
     distance
         "class", all rows of a class share d_c, or "sample", each row has its own (an ablation).
     prior_strength
-        λ ≥ 0, a weak pull of log T_base towards the calibration buffer's own temperature,
-        counted in rows: λ·(log T_base − log T_0)² is added to the sum of the rows' Brier scores. Where every
-        row of the current classes is correct nothing else bounds T_base from below. 0 turns it off.
+        λ ≥ 0, strength in rows of a weak prior of T_base around the calibration buffer's temperature
+        T_0: λ·(log T_base − log T_0)² is added to the sum of the rows' Brier scores. Without it, T_base ends
+        at its lower bound if every row of the current classes is correct. 0 turns it off.
 
     Attributes
     ----------
@@ -222,8 +222,8 @@ class DATS(Calibrator):
     def _batch_temperatures(
         self, codes: IntArray, n_groups: int, assigned: IntArray, distances: FloatArray
     ) -> FloatArray:
-        """One temperature a group, (G,)."""
-        # rows of each batch and assigned class, and the sum of their distances: one bincount each
+        """One temperature per group, (G,)."""
+        # number of rows and sum of distances per group and assigned class
         shape = (n_groups, self.n_classes_)
         cell = codes * self.n_classes_ + assigned
         counts = np.bincount(cell, minlength=n_groups * self.n_classes_).reshape(shape)

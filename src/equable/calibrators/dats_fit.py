@@ -95,7 +95,7 @@ def solve_by_class(problem: DistanceProblem, class_distances: FloatArray) -> Dis
 
     A free class c with d_c > 0 takes the best temperature ≥ T_base on its own rows (w_c absorbs the
     size of d_c); all others have T_base. The loss curves of the classes on a log grid give the best T_base
-    and the valley of each class; Newton then refines all temperatures at once.
+    and the best level of each class; Newton then refines all temperatures at once.
     """
     movable = problem.free & (class_distances > 0)
     grid = np.linspace(*LOG_BOUNDS, GRID_POINTS)
@@ -118,16 +118,16 @@ def _refine(
     levels: FloatArray,
     base: float,
 ) -> DistanceFit:
-    """Newton from the grid's log temperatures: `base` of T_base, `levels` of the classes apart from it.
+    """Refine log temperatures of the grid by Newton: `base` for T_base, `levels` for the classes.
 
-    A class is apart where its temperature is above T_base (w_c > 0). A class that falls below T_base keeps
-    T_base from then on; a class at T_base whose loss decreases above it is set apart. Each class changes at
-    most twice, so the loop ends.
+    A class is separate if its temperature is above T_base (w_c > 0). A separate class that falls below T_base
+    has T_base from then on; a class at T_base whose loss decreases above T_base becomes separate. Each class
+    changes at most twice, so the loop ends.
     """
     n_iter = GRID_POINTS
     spacing = (LOG_BOUNDS[1] - LOG_BOUNDS[0]) / (GRID_POINTS - 1)
     log_centre = float(np.log(problem.centre))
-    apart = movable & (levels > base)
+    separate = movable & (levels > base)
     settled = ~movable
 
     def derivatives(u: FloatArray, owner: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -137,24 +137,24 @@ def _refine(
         return slope, curvature
 
     while True:
-        variable = np.where(apart, np.cumsum(apart), 0)  # of each class; 0 is T_base
-        first = np.append(base, levels[apart])
+        variable = np.where(separate, np.cumsum(separate), 0)  # of each class; 0 is T_base
+        first = np.append(base, levels[separate])
         low = np.maximum(first - spacing, LOG_BOUNDS[0])
         high = np.minimum(first + spacing, LOG_BOUNDS[1])
         owner = variable[problem.weight_index]
         points, converged, passes = newton(partial(derivatives, owner=owner), first, low, high)
         n_iter += passes + 1
-        own_slope, _ = problem.slopes(problem.weight_index, np.full(len(apart), points[0]))
-        fallen = apart & (points[variable] < points[0])
-        risen = ~apart & ~settled & (own_slope < -1e-9 * len(problem.labels))
+        own_slope, _ = problem.slopes(problem.weight_index, np.full(len(separate), points[0]))
+        fallen = separate & (points[variable] < points[0])
+        risen = ~separate & ~settled & (own_slope < -1e-9 * len(problem.labels))
         if not (fallen.any() or risen.any()):
             break
         settled = settled | fallen
         levels = np.where(risen, points[0], levels)
-        apart = (apart & ~fallen) | risen
+        separate = (separate & ~fallen) | risen
     # Eq. 7 solved for the weight: w_c = (T_c − T_base) / d_c, and 0 for the classes at T_base
     base_temperature = within_bounds(points[0])
-    weights = np.zeros(len(apart))
-    own = np.exp(points[variable[apart]])
-    weights[apart] = np.maximum(own - base_temperature, 0) / class_distances[apart]
+    weights = np.zeros(len(separate))
+    own = np.exp(points[variable[separate]])
+    weights[separate] = np.maximum(own - base_temperature, 0) / class_distances[separate]
     return DistanceFit(base_temperature, weights, converged, n_iter)

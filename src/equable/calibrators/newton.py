@@ -36,10 +36,10 @@ AT_UPPER_BOUND = (
 #: Default λ of λ·(log T)², which is added to the summed losses of the rows.
 PRIOR_STRENGTH = 0.1
 
-# A temperature of many rows is first fitted on about this many of them.
+# With many rows, Newton starts from a fit on about this many of them.
 WARM_START_ROWS = 1024
 LAST_STEP = 1e-6
-# After this many steps that do not shrink, the bound ahead is evaluated.
+# After this many steps, if they do not shrink, the bound in their direction is evaluated.
 LONG_WALK = 8
 GRID_POINTS = 33
 
@@ -82,12 +82,12 @@ def newton(
         high_tried |= slope > 0
         low = np.where(slope < 0, point, low)
         high = np.where(slope > 0, point, high)
-        # Newton's step leads to the minimum of the parabola with this slope and curvature. Without positive
-        # curvature there is none: T then moves downhill by a factor e.
+        # A Newton step ends at the minimum of the parabola with this slope and curvature. If the curvature is
+        # not positive, there is no minimum: T is then changed by a factor e towards smaller loss.
         convex = curvature > 0
         step = np.where(convex, -slope / np.where(convex, curvature, 1.0), -np.sign(slope))
         proposal = point + np.clip(step, -2.0, 2.0)
-        # Where every row is correct the loss falls exponentially and the steps do not shrink: try the bound.
+        # If every row is correct, the loss decreases exponentially and steps do not shrink: try the bound.
         walking = (n_iter >= LONG_WALK) & (np.abs(step) > np.abs(last) / 2)
         below = (proposal <= low) | (walking & (slope > 0) & ~low_tried)
         above = (proposal >= high) | (walking & (slope < 0) & ~high_tried)
@@ -159,7 +159,7 @@ def _mean_derivatives(
 
 
 def _any_correct(logits: np.ndarray, labels: IntArray) -> bool:
-    """Whether some row prefers its true class to another."""
+    """Whether in some row the true class does not have the smallest logit."""
     own = logits[np.arange(len(labels)), labels]
     return bool(np.any(own > logits.min(axis=1)))
 

@@ -1,7 +1,7 @@
 """The temperature that T-CIL's authors fit (Hwang et al. 2025): SGD on T itself, stopped after 100 epochs.
 
-With thousands of rows it ends at the optimum of `nll_temperature`. With 20 to 200 rows it is 100 to 200
-short steps from T = 1, an early stop that acts as a prior: the exact optimum is another method.
+With thousands of rows it ends at the optimum of `nll_temperature`. With 20 to 200 rows it takes 100 to 200
+short steps from T = 1: early stopping acts as a prior, and the result differs from the optimum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from equable.outputs import Outputs
 EPOCHS = 100
 BATCH_SIZE = 128
 LEARNING_RATE = 0.1
-#: From this epoch on the learning rate is a tenth.
+#: From this epoch on the learning rate is divided by 10.
 DECAY_EPOCH = 50
 
 

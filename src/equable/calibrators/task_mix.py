@@ -67,8 +67,8 @@ class TaskMix(Calibrator):
     Parameters
     ----------
     odds
-        > 0. A batch is taken to be mixed like the calibration buffer unless its rows are `odds` times
-        likelier under another mix. Infinite odds never adapt: the bias correction alone.
+        > 0, prior odds that a batch is mixed like the calibration buffer: its rows must be `odds` times
+        likelier under another mix. With infinite odds only the bias correction is applied.
     base
         An unfitted `BiasCorrection`; None is ``BiasCorrection()``.
 
@@ -207,11 +207,11 @@ def buffer_rows(fitted: Any) -> float:
 
 
 def adapt(
-    ratios: FloatArray, prior: FloatArray, most: float, odds: float
+    ratios: FloatArray, prior: FloatArray, effective_rows: float, odds: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Factors of p (G, T, n), mixes (G, T) and probability of the reference (G,), from L (G, T, n).
 
-    `most` is m, the effective rows of the calibration buffer.
+    `effective_rows` is m, that of the calibration buffer.
     """
     # sorted rows: the result does not depend on the order in which they are given
     order = np.lexsort(np.log(ratios).round(9).swapaxes(0, 1))[:, None]
@@ -219,13 +219,13 @@ def adapt(
     step = -(-ratios.shape[2] // MOST_ROWS)
     rows = ratios[..., ::step]
     n_rows = rows.shape[2]
-    weights = model_weights(log_evidence(rows, prior, most), odds)
+    weights = model_weights(log_evidence(rows, prior, effective_rows), odds)
     mixes = weights[:, :1] * prior
     factors = np.repeat(weights[:, :1, None], len(prior), axis=1)
     for k, strength in enumerate(STRENGTHS, start=1):
         # κ = min(1, m/n): rows beyond the m effective rows of the calibration buffer add no weight. Here
         # numerator and denominator of Q are divided by κ: s / κ is the pull, Σ W stays as it is.
-        pull = strength * max(1.0, n_rows / most)
+        pull = strength * max(1.0, n_rows / effective_rows)
         others = class_mix.estimate_mix(rows, np.tile(prior, (len(rows), 1)), pull, leave_one_out=True)
         # Bayes' rule with the mix of the other rows as the prior: W ∝ L Q. The mean of W and the pull is the
         # mix of the whole batch.
@@ -253,7 +253,7 @@ def model_weights(evidence: FloatArray, odds: float) -> FloatArray:
     return weights
 
 
-def log_evidence(ratios: FloatArray, prior: FloatArray, most: float) -> FloatArray:
+def log_evidence(ratios: FloatArray, prior: FloatArray, effective_rows: float) -> FloatArray:
     """ℓ of each batch and strength, (G, S): e^ℓ averaged over two fixed orders of the rows, L (G, T, n).
 
     Each row is predicted from those before it. With counts c = sπ at first and q = c / Σc, row i multiplies
@@ -262,7 +262,7 @@ def log_evidence(ratios: FloatArray, prior: FloatArray, most: float) -> FloatArr
     rows. Here the rows are sorted first; then it is 1 to a few percent.
     """
     strengths = np.array(STRENGTHS)
-    orders = fixed_orders(np.arange(1, ratios.shape[2] + 1))[:, : math.ceil(most)]
+    orders = fixed_orders(np.arange(1, ratios.shape[2] + 1))[:, : math.ceil(effective_rows)]
     rows = np.moveaxis(ratios[..., orders], (3, 1), (0, 3))[..., None, :]  # (n, G, 2, 1, T)
     counts = np.tile(strengths[:, None] * prior, (len(ratios), len(orders), 1, 1))  # (G, 2, S, T)
     totals = np.empty((len(rows), *counts.shape[:3]))

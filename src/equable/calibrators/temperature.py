@@ -25,9 +25,8 @@ class TemperatureScaling(Calibrator):
     loss
         "nll" (convex, the usual choice) or "brier".
     prior_strength
-        λ ≥ 0, a weak pull of log T towards 0, counted in rows. Where every row is correct
-        nothing else bounds T from below; where the rows identify T, it moves by less than 1 %. 0 turns it
-        off.
+        λ ≥ 0, strength in rows of a weak prior of T around 1. Without it, T ends at its lower bound if
+        every row is correct; if the rows identify T, it changes T by less than 1 %. 0 turns it off.
 
     Attributes
     ----------

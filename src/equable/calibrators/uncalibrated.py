@@ -1,4 +1,4 @@
-"""Uncalibrated: the plain softmax, T = 1, the row every table starts with."""
+"""Uncalibrated: the plain softmax, T = 1, the first row of every table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from equable.outputs import Outputs
 
 
 class Uncalibrated(Calibrator):
-    """softmax(z), untouched.
+    """softmax(z), without calibration.
 
     Examples
     --------

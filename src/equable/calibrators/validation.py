@@ -26,7 +26,7 @@ def require_number(
     """Raise unless `value` is a finite real number in [low, high], without the ends that are open."""
     try:  # as a plain float: a float16 compared with a large bound would overflow
         number = float(value) if not isinstance(value, bool) and isinstance(value, Real) else np.nan
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # a whole number too large for a float
         number = np.nan
     at_open_end = (open_low and number == low) or (open_high and number == high)
     if not np.isfinite(number) or not low <= number <= high or at_open_end:
@@ -59,7 +59,7 @@ def require_shares(values: FloatArray, name: str) -> None:
 def checked_attributes(
     values: Any, where: str, shapes: Mapping[str, tuple[str | int, ...]], n_classes: int
 ) -> dict[str, Any]:
-    """What a fit returned or a file holds, as Python numbers and float64 arrays of the given shapes."""
+    """Learnt attributes, from a fit or a file, as Python numbers and float64 arrays of the given shapes."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where} must return a dictionary of {sorted(shapes)} (FITTED); got {values!r:.60}")
     if set(values) != set(shapes):

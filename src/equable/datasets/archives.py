@@ -1,7 +1,7 @@
 """Members of tar.gz and zip archives, read in memory: nothing is extracted to disk.
 
-Every member is checked, needed or not. A path that leaves the archive's folder, a link, a device or an
-absurd unpacked size means a forged archive, of which nothing is used.
+All members are checked, also those that are not read. An archive is refused if it holds a link, a device or a
+path outside its folder, or if it unpacks to more than a limit.
 """
 
 from __future__ import annotations

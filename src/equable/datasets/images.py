@@ -16,7 +16,7 @@ MAX_PIXELS = 50_000_000
 #: All images of a dataset together.
 MAX_BYTES = 8 * 2**30
 # Pixels may take this many times the bytes of their files (or FREE_BYTES, if more): line drawings are
-# compressed to a hundredth, but a few kilobytes must not be able to fill the memory.
+# compressed by a factor of 100, but a file of a few kilobytes must not fill the memory.
 MAX_EXPANSION = 400
 FREE_BYTES = 16 * 2**20
 GREY_MODES = ("1", "L", "LA")
@@ -43,7 +43,7 @@ def decode(source: Path | IO[bytes], where: str, *, size: int | None = None) -> 
                 return _pixels(upright if size is None else _central_square(upright, size, image_module))
     except (DataError, MissingExtraError, MemoryError):
         raise
-    except Exception as error:  # decoders fail in many ways on foreign bytes
+    except Exception as error:  # decoders raise many types for damaged files
         raise DataError(f"{where} must be a readable image; it is damaged or foreign: {error}") from error
 
 

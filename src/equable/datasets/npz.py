@@ -16,7 +16,7 @@ from equable.scenarios.tasks import NOT_GIVEN
 UNKNOWN = "oos_test_features"
 _SPLITS = ("train", "val", "test")  # numbered as TRAIN, VALIDATION and TEST
 _KINDS = ("features", "images", "labels")
-#: What an array with one of these endings may be called; oos_train and oos_val are not used.
+#: Allowed names of arrays that end in one of `_KINDS`; oos_train and oos_val are not used.
 _NAMES = [f"{s}_{k}" for k in _KINDS for s in _SPLITS] + [f"oos_{s}_features" for s in _SPLITS]
 
 

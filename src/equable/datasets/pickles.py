@@ -17,7 +17,7 @@ import numpy as np
 from equable.errors import DataError
 
 _MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
-# What hostile or damaged opcodes can raise inside the unpickler.
+# Exceptions of the unpickler for forged or damaged files.
 _DAMAGE = (
     pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, LookupError, MemoryError,
     OverflowError, RecursionError,
@@ -51,7 +51,7 @@ def as_text(key: Any) -> str:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """An unpickler that knows numpy's three array names only."""
+    """An unpickler that accepts only the three names of numpy's arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_reconstruct" and module in _MULTIARRAY:

@@ -1,4 +1,4 @@
-"""Cross-fitted posteriors: each row of the calibration buffer has those of a fit without this row.
+"""Cross-fitted posteriors: the posterior of each calibration row comes from a fit without this row.
 
 The calibrator is fitted on four of five folds and gives the posteriors of the fifth. The calibrator in use is
 fitted on all rows. `PredictionSets` and `Referral` take their thresholds from these posteriors.

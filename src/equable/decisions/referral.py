@@ -15,13 +15,13 @@ from equable.decisions.base import Decision
 from equable.decisions.cross_fit import Batches, CrossFit
 from equable.errors import EvidenceWarning
 
-# Thresholds that are tried: the top 1 %, 2 %, … 100 % of the buffer's rows. Few of them, because the lowest
-# that passes is taken, and each is one more chance to pass by luck.
+# Number of thresholds tried: the top 1 %, 2 %, … 100 % of the buffer's rows. The lowest that passes is used,
+# so each further threshold raises the probability that one passes by chance.
 TRIED = 100
 
 
 class Referral(Decision):
-    """Accept the rows whose top probability reaches a threshold with a bounded error.
+    """Accept the rows with a top probability of at least a threshold, so that their error rate is bounded.
 
     For each batch the calibration buffer's cross-fitted posteriors are re-weighted by q_t / π_t, the
     batch's mix of tasks (`TaskMix`; q = π for every other calibrator), and its rows weigh w_t = q_t / (n_t
@@ -52,7 +52,7 @@ class Referral(Decision):
     -----
     log(1 − confidence_level) / log(1 − max_error) effective rows without an error are needed: 45 at 5 % and
     90 %. 100 thresholds are tried, the top 1 %, 2 %, … of the buffer's weight, and the lowest that passes is
-    used; some may pass by luck, so that the level is approximate (docs/methods/decisions.md has its measured
+    used. Some may pass by chance, so the level is approximate (docs/methods/decisions.md has its measured
     rate). Rows that cross-fitting does not score do not enter the bound.
 
     With any calibrator other than `TaskMix` the bound holds only for batches mixed like the buffer. With

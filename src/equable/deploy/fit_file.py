@@ -63,7 +63,7 @@ def calibrator_by_name(method: str, settings: Sequence[str] = ()) -> Calibrator:
 
 @dataclass(frozen=True)
 class Fit:
-    """A calibrator and the rows behind it."""
+    """A calibrator and the numbers of rows it was fitted on."""
 
     calibrator: Calibrator
     n_rows: int

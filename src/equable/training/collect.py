@@ -53,28 +53,28 @@ def collect_validation(
 ) -> tuple[ValidationSet, dict[str, Timed]]:
     """The whole validation sets of tasks 0 … `index`, and which rows the calibration buffer holds.
 
-    Each row passes once. The cost of a method is a sum of four disjoint parts: temperature scaling needs
+    Each row is computed once. The cost of a method is a sum of four disjoint parts: temperature scaling needs
     ``buffer_current`` and ``current_rest``, RC ``buffer_earlier`` and ``buffer_current``, DATS all three;
     ``earlier_rest`` is for analyses only.
     """
-    everything = np.concatenate([task.validation for task in scenario.tasks[: index + 1]])
-    inside = np.isin(everything, calibration_buffer.rows)
-    current = scenario.tasks_of(everything) == index
+    validation_rows = np.concatenate([task.validation for task in scenario.tasks[: index + 1]])
+    inside = np.isin(validation_rows, calibration_buffer.rows)
+    current = scenario.tasks_of(validation_rows) == index
     parts = {
         "buffer_earlier": inside & ~current,
         "buffer_current": inside & current,
         "current_rest": ~inside & current,
         "earlier_rest": ~inside & ~current,
     }
-    forward_rows(network, images, everything[:BATCH], scenario.n_seen(index))  # warm-up
+    forward_rows(network, images, validation_rows[:BATCH], scenario.n_seen(index))  # warm-up
     pieces = []
     times = {}
     for name, chosen in parts.items():
         if chosen.any():
-            rows = everything[chosen]
+            rows = validation_rows[chosen]
             piece, times[name] = collect(network, images, scenario, rows, scenario.n_seen(index))
             pieces.append(piece)
-    # Restore the order of `everything`: task by task, rows ascending.
+    # Restore the order of `validation_rows`: task by task, rows ascending.
     place = np.argsort(np.concatenate([np.flatnonzero(chosen) for chosen in parts.values()]))
     return ValidationSet(join_outputs(pieces)[place], inside), times
 

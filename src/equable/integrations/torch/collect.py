@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from equable.arrays import SUSPICIOUS_ROWS, as_array, as_integers, refuse_probabilities
 from equable.errors import InputError
-from equable.integrations.torch.feature_hook import default_layer, find_layer, run
+from equable.integrations.torch.feature_hook import find_head, find_layer, run
 from equable.outputs import Outputs, join_outputs
 
 
@@ -75,7 +75,7 @@ def collect(
 def _layer_of_first_batch(model: nn.Module, x: Any) -> nn.Module | None:
     """The penultimate layer; the first batch shows the number of logits."""
     logits, own = run(model, None, (x,), {})
-    return None if own is not None else default_layer(model, logits.shape[-1])
+    return None if own is not None else find_head(model, logits.shape[-1])
 
 
 def _split_batch(batch: Any) -> tuple[Any, Any, Any]:

@@ -109,7 +109,7 @@ def find_layer(model: nn.Module, features: nn.Module | str) -> nn.Module:
     return features
 
 
-def default_layer(model: nn.Module, n_classes: int) -> nn.Module:
+def find_head(model: nn.Module, n_classes: int) -> nn.Module:
     """The one linear layer with K outputs: the head, whose input is the penultimate representation."""
     heads = linear_heads(model, n_classes)
     if len(heads) == 1:

@@ -127,7 +127,7 @@ class TaskMixLayer(BiasCorrectionLayer):
             log_strengths=math.log(len(task_mix.STRENGTHS)),
             multipliers=task_mix.MULTIPLIERS,
             log_multipliers=math.log(len(task_mix.MULTIPLIERS)),
-            most=task_mix.buffer_rows(calibrator),
+            effective_rows=task_mix.buffer_rows(calibrator),
             log_odds=math.log(calibrator.odds),
             floor=task_mix.FLOOR,
             tolerance=class_mix.TOLERANCE_LEFT_OUT,
@@ -153,7 +153,7 @@ class TaskMixLayer(BiasCorrectionLayer):
     def _mixes(self, ratios: Tensor, strength: float) -> Tensor:
         """For each row the task mix of the others, (n, T): the leave-one-out EM of `estimate_mix`."""
         n_rows = torch.ones_like(ratios[:, 0]).sum()
-        pull = strength * (n_rows / self.most).clamp(min=1.0)
+        pull = strength * (n_rows / self.effective_rows).clamp(min=1.0)
 
         def step(mix: Tensor) -> Tensor:
             shares = ratios * mix
@@ -165,10 +165,10 @@ class TaskMixLayer(BiasCorrectionLayer):
 
     def _log_evidence(self, ratios: Tensor) -> Tensor:
         """`equable.calibrators.task_mix.log_evidence` of one batch, (S,)."""
-        place = torch.ones_like(ratios[:, 0]).cumsum(0).long()
-        orders = task_mix.fixed_orders(place, self.multipliers, torch)
+        positions = torch.ones_like(ratios[:, 0]).cumsum(0).long()
+        orders = task_mix.fixed_orders(positions, self.multipliers, torch)
         rows = ratios[self._sorted(ratios)][orders]  # (2, n, T)
-        limit = place[-1].clamp(max=self.most.ceil().long())
+        limit = positions[-1].clamp(max=self.effective_rows.ceil().long())
         counts = (self.strengths[:, None] * self.prior).expand(2, -1, -1).clone()
 
         def go_on(i: Tensor, counts: Tensor, logs: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class TaskMixLayer(BiasCorrectionLayer):
             total = gains.sum(dim=2, keepdim=True)
             return i + 1, counts + gains / total, logs + (total[..., 0] / (self.strengths + i)).log()
 
-        start = torch.zeros_like(place[0]), counts, torch.zeros_like(counts[..., 0])
+        start = torch.zeros_like(positions[0]), counts, torch.zeros_like(counts[..., 0])
         logs: Tensor = while_loop(go_on, body, start)[2]
         return logs.logsumexp(dim=0) - self.log_multipliers
 

@@ -13,7 +13,7 @@ from equable.calibrators import CALIBRATORS, Calibrator, Stream
 from equable.calibrators.base import require_fitted
 from equable.errors import InputError, UnsupportedError
 from equable.integrations.torch import layers, mix_layers
-from equable.integrations.torch.feature_hook import default_layer, find_layer, linear_heads, run
+from equable.integrations.torch.feature_hook import find_head, find_layer, linear_heads, run
 from equable.integrations.torch.layers import CalibratorLayer
 from equable.outputs import Outputs
 
@@ -118,7 +118,7 @@ class CalibratedModel(nn.Module):
             return run(self.model, None, inputs, named)[0], None
         logits, features = run(self.model, self._feature_layer[0], inputs, named, guessed=self._guessed)
         if features is None:
-            default_layer(self.model, self.n_classes)  # raises with the reason
+            find_head(self.model, self.n_classes)  # raises with the reason
         return logits, features
 
     def _check(self, logits: Tensor, features: Tensor | None) -> None:
