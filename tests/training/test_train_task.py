@@ -1,4 +1,4 @@
-"""One task: what a step sees, what early stopping keeps."""
+"""Training of one task: the rows of a step, and the epoch that early stopping keeps."""
 
 import numpy as np
 import pytest
@@ -132,7 +132,7 @@ def test_loss_is_the_cross_entropy_over_seen_classes(make_trainer, scenario):
 
 
 class Told(nn.Module):
-    """Names the class that the brightness of an image tells, whatever the weights learn."""
+    """A network that predicts the class encoded in an image's brightness, whatever its weights."""
 
     def __init__(self, images):
         super().__init__()
@@ -181,7 +181,7 @@ def test_the_score_is_that_of_validation_rows_and_memory(rule, score):
 
 
 class Recording(nn.Module):
-    """Keeps the images it is shown, by mode."""
+    """A network that records its input images, by mode."""
 
     def __init__(self, images):
         super().__init__()
