@@ -35,7 +35,7 @@ def plain(text):
 
 
 def refused(result, message):
-    """One line on standard error that says what is wrong, and exit code 1."""
+    """The command failed with one line on standard error that matches `message`, and exit code 1."""
     assert result.exit_code == 1, result.output
     assert result.stderr.startswith("equable: ")
     assert result.stderr.count("\n") == 1

@@ -45,7 +45,7 @@ def common_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="session")
 def made_once(common_folder: Path) -> Callable[[str, Callable[[Path], object]], Path]:
-    """``made_once(name, make)`` is a folder that the first who asks has made, for all processes to read."""
+    """``made_once(name, make)`` returns a folder that is made once and read by all processes."""
 
     def made(name: str, make: Callable[[Path], object]) -> Path:
         folder = common_folder / name

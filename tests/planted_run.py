@@ -192,7 +192,7 @@ def _ablation(name: str, settings: list[Any], seeds: tuple[int, ...]) -> list[di
     ]
 
 
-#: Average ECE of seed 0 in each way of arriving that is planted; RC and T-CIL take no notice of it.
+#: Average ECE of seed 0 in each way of arriving that is planted; RC and T-CIL do not depend on it.
 ARRIVALS = {
     ("pure", 0): {"dats": 0.07, "arc": 0.05},
     ("pure", 1): {"dats": 0.13, "arc": 0.09},

@@ -1,4 +1,4 @@
-"""Which files were written again: text files get one more line end, which a file written again lacks."""
+"""Detect files that are written again: they lack the line end that `add_line_end` appended."""
 
 from __future__ import annotations
 

@@ -43,6 +43,6 @@ def finished_run(tiny_config: Config, made_once: Any) -> Path:
 
 @pytest.fixture
 def tiny_run(finished_run: Path, tmp_path: Path) -> RunFolder:
-    """A copy of the finished run, to do anything with."""
+    """A copy of the finished run, which a test may change."""
     shutil.copytree(finished_run, tmp_path / "copy")
     return RunFolder(tmp_path / "copy")

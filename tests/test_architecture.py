@@ -1,4 +1,4 @@
-"""The layers hold: who may import whom, read from the source and never by importing it."""
+"""The layers of the package: which module may import which, read from the source without importing."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ MAX_LINES = {"src": 350, "tests": 400, "speed": 400, "published": 400}
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a module is the pattern's or lies inside it."""
+    """Whether a module matches the pattern or is inside its package."""
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
@@ -237,7 +237,7 @@ def test_no_file_is_too_long_to_read(folder):
     assert {name: n for name, n in lengths_of(folder).items() if n > MAX_LINES[folder]} == {}
 
 
-# The checker itself, on planted sources: module, source, what the complaint says (None: allowed).
+# The checker on planted sources: module, source, words of the complaint (None: allowed).
 PLANTED = [
     ("errors", "import equable.arrays", "errors may import"),
     ("arrays", "from equable.files import read_npz", "arrays may import"),

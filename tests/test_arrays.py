@@ -1,4 +1,4 @@
-"""What callers hand in: everything array-like is welcome, everything else is named."""
+"""Checks of arguments: array-likes are accepted, everything else is refused by name."""
 
 from __future__ import annotations
 

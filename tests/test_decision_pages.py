@@ -1,4 +1,4 @@
-"""The pages about decisions print stored numbers, and say where a level was missed."""
+"""The pages about decisions print stored numbers, and name every level that was missed."""
 
 from __future__ import annotations
 

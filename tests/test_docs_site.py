@@ -115,7 +115,7 @@ PAGES = [
 
 
 def unknown_words(command: str) -> list[str]:
-    """Words of a command line that the program does not know: subcommands and options."""
+    """Subcommands and options of a command line that the program does not define."""
     import typer
 
     from equable.cli import app
@@ -148,7 +148,7 @@ def test_unknown_commands_are_seen():
 
 
 class TestTheSite:
-    """What ``make docs`` has built, a moment ago: a build takes longer than all tests of the pages."""
+    """The site that ``make docs`` built beforehand: a build takes longer than all tests of the pages."""
 
     def test_is_whole_and_fetches_nothing(self):
         built = os.environ.get("EQUABLE_SITE")

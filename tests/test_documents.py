@@ -1,4 +1,4 @@
-"""What the documents say is true: their code runs, their links lead somewhere."""
+"""The documents: their code runs and prints what they show, and their links have targets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|home|root|Users|private|mnt|scr
 
 
 class Block(NamedTuple):
-    """A fenced block and what stands between it and the one before."""
+    """A fenced block, and the text between it and the block before."""
 
     language: str
     code: str

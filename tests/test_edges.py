@@ -1,4 +1,4 @@
-"""What people really hand in: each gets a right answer or an error of equable's, never a silent wrong one."""
+"""Realistic inputs: each gives a correct result or an error of equable, never a silent wrong result."""
 
 import warnings
 from copy import deepcopy
@@ -22,7 +22,7 @@ CALIBRATORS = {
 
 
 class FrameLike:
-    """What pandas and polars have in common for numpy's eyes: an index of its own, and ``__array__``."""
+    """A stand-in for pandas and polars frames: an index, and ``__array__`` for numpy."""
 
     def __init__(self, values):
         self.hidden = np.asarray(values)
@@ -59,7 +59,7 @@ def torch_with_gradient(array):
     return pytest.importorskip("torch").tensor(array, dtype=None, requires_grad=array.dtype.kind == "f")
 
 
-#: The same data in other clothes: the answer must be the same.
+#: The same data in other containers and dtypes: the result must be the same.
 CLOTHES = {
     "lists": lambda a: a.tolist(),
     "lists of rows": list,
@@ -154,7 +154,7 @@ def test_truth_values_as_labels_of_two_classes(name):
 
 
 HALF = np.arange(N) % 2 == 0
-#: name → (what is changed, what the error must say)
+#: name → (changed arguments, pattern of the error)
 BAD_FITS = {
     "softmax at the end": ({"logits": softmax(DATA.logits)}, "logits must be the scores before softmax"),
     "softmax in float16": ({"logits": softmax(DATA.logits).astype(np.float16)}, "scores before softmax"),
@@ -254,7 +254,7 @@ def test_features_of_another_width(fitted, name):
             cal.predict_proba(DATA.logits, features=narrow)
         with pytest.raises(InputError, match="needs features="):
             cal.predict_proba(DATA.logits)
-    else:  # it never looks at them
+    else:  # the calibrator does not use features
         expected = cal.predict_proba(DATA.logits)
         np.testing.assert_array_equal(cal.predict_proba(DATA.logits, features=narrow), expected)
 
@@ -272,7 +272,7 @@ def test_one_row(fitted, name):
 
 
 def test_a_few_rows_that_look_like_probabilities_are_told_of(fitted):
-    """Seven could be logits by chance, so they are served; but not in silence."""
+    """Seven rows could be logits by chance, so they are calibrated, with a warning."""
     few = softmax(DATA.logits[:7])
     for cal in fitted.values():
         with pytest.warns(EvidenceWarning, match="before softmax"):
@@ -281,7 +281,7 @@ def test_a_few_rows_that_look_like_probabilities_are_told_of(fitted):
 
 @pytest.mark.parametrize("name", CALIBRATORS)
 def test_a_fit_on_one_row_or_one_class(name):
-    """Too little to learn from: an error or finite probabilities, with or without a warning."""
+    """Too few data for a fit: an error or finite probabilities, with or without a warning."""
     for rows in (slice(0, 1), DATA.y == 0, slice(0, 2)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -62,7 +62,7 @@ def test_verdicts(outcomes, said):
 
 
 def test_recency_by_hand():
-    """Two tasks of two classes: which rows know their class within the task, which go to the last task."""
+    """Two tasks of two classes: rows that are right within their task, and rows assigned to the last."""
     rows = [
         ([3, 1, 5, 0], 0, 0),  # to the last task; right within its own
         ([1, 3, 0, 0], 0, 0),  # stays in its task, wrong class

@@ -1,4 +1,4 @@
-"""Files are whole or absent, and no file can make a reader do more than refuse it."""
+"""Files are written whole or not at all, and a damaged file is refused."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class TestAtomicWrites:
         assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == mode
 
     def test_the_umask_is_never_changed(self, tmp_path, monkeypatch):
-        """It belongs to the whole process: another thread would write its files with it."""
+        """The umask belongs to the process: a change would affect files that other threads write."""
 
         def forbidden(mask):
             raise AssertionError("the umask was changed")

@@ -1,4 +1,4 @@
-"""No npz file, however damaged or forged, can do more than be refused."""
+"""A damaged or forged npz file is refused, and has no other effect."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }"
 
 
 class Bomb:
-    """Unpickling it makes a file: the proof that nobody did."""
+    """Unpickling it makes a file, which the tests check for."""
 
     def __init__(self, path):
         self.path = path
@@ -167,7 +167,7 @@ class TestForeignNpz:
             read_npz(tmp_path / "a.npz")
 
     def test_a_bomb_that_hides_its_size(self, tmp_path):
-        """The directory says 100 bytes, the data unpack to 4 MB: no more than 100 are ever taken."""
+        """The directory states 100 bytes, the data unpack to 4 MB: at most 100 are read."""
         npz_of(tmp_path / "a.npz", [("x.npy", npy_of(np.zeros(1 << 19)))], zipfile.ZIP_DEFLATED)
         whole = (tmp_path / "a.npz").read_bytes()
         size = ((1 << 22) + 128).to_bytes(4, "little")

@@ -1,6 +1,6 @@
 """A capability is one file, or one function, and one row of a table.
 
-A toy of each kind is added to a copy of the package, as CONTRIBUTING describes; the commands then know it.
+A toy of each kind is added to a copy of the package, as CONTRIBUTING describes; the commands then offer it.
 """
 
 import csv

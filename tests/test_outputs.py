@@ -1,4 +1,4 @@
-"""The record that crosses every layer, and its file."""
+"""`Outputs`, the record passed between the layers, and its file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def finite(dtype):
 
 @st.composite
 def records(draw):
-    """Any record there can be, small."""
+    """Small records with any combination of fields."""
     n_rows = draw(st.integers(1, 6))
     n_classes = draw(st.integers(2, 5))
     n_features = draw(st.integers(1, 4))

@@ -1,4 +1,4 @@
-"""The public list: it exists, it is all there is, it is documented, and importing it is cheap."""
+"""The public names: each exists, no other is public, each has documentation, and importing is cheap."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ class TestDocumentation:
         assert [name for name in DOCUMENTED if ">>>" not in (inspect.getdoc(public(name)) or "")] == []
 
     def test_everything_a_module_offers_has_a_docstring(self):
-        """Those that need a missing extra are left out."""
+        """Modules that need a missing extra are left out."""
         for name in MODULES:
             try:
                 module = imported(name)

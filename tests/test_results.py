@@ -99,7 +99,7 @@ class TestWhatIsStored:
             int(step.parent.name.removeprefix("seed-")) for step in steps
         )
         for step in steps:
-            outputs_digest(step)  # raises where a file is not what done.json says
+            outputs_digest(step)  # raises if a file differs from its SHA-256 in done.json
 
 
 class TestLearners:
@@ -134,7 +134,7 @@ class TestLearners:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """One run, computed anew: the smallest of real images, or what there is."""
+    """The stored run `WHOLE`, computed again."""
     return compute(RESULTS, tmp_path_factory.mktemp("build"), [WHOLE])[0]
 
 
@@ -224,7 +224,7 @@ def test_one_seed_gives_the_numbers_of_its_page(name):
 
 
 class TestWhatIsWrittenFromAllRuns:
-    """Recomputed from the numbers that stand beside the pages."""
+    """Recomputed from the numbers stored beside the pages."""
 
     DATA = json.loads((PAGES / "data" / "claims.json").read_text(encoding="utf-8"))
 
@@ -285,7 +285,7 @@ def test_what_training_says_it_measured_is_stored(name):
 
 @pytest.mark.parametrize("name", [name for name in ("digits", WHOLE, ONE_SEED) if name in STORED])
 def test_a_stored_pts_is_as_good_a_fit_as_one_made_here(name):
-    """Its network may be another one on another processor; its loss is within a tenth."""
+    """The network of PTS may differ between processors; its loss agrees within 10 %."""
     (path,) = (RESULTS / name / "seed-0").rglob("pts.safetensors")
     rows = load_step(path.parent).rows(METHODS["pts"].rows)
 

@@ -1,4 +1,4 @@
-"""Ablations: from stored outputs, repeatable, and their defaults are the scores."""
+"""Ablations from stored outputs are repeatable; their default settings give the stored scores."""
 
 import numpy as np
 import pytest

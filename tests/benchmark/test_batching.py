@@ -1,4 +1,4 @@
-"""Regimes: every row is served once, in batches of the stated size and kind."""
+"""Arrivals: every row is in exactly one batch, of the stated size and kind."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whole runs: they stop anywhere, resume to the same numbers, and mend what is lost."""
+"""Whole runs: an interrupted run resumes to the same numbers, and lost files are made again."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def contents(folder):
 
 
 def test_a_finished_run_is_left_alone(tiny_run, blank_figures):
-    """``equable run FOLDER`` takes it up by its name and writes the report alone."""
+    """``equable run FOLDER`` resumes a run folder; of a finished run it writes the report only."""
     before = add_line_end(text_files(tiny_run.path))
     result = call("run", tiny_run.path, "--json")
     assert result.exit_code == 0, result.stderr

@@ -1,4 +1,4 @@
-"""Settings: every preset holds the paper's values, and nothing impossible gets past."""
+"""Settings: every preset holds the paper's values, and impossible values are refused."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from equable.training.settings import NETWORK_TABLE
 from messages import assert_words, raises_naming
 
 MEDICAL = ("bloodcell", "skinlesions")
-#: Preset → the paper's, and what it changes of that, as its own file says.
+#: Preset → the preset of the paper that it starts from, and the settings that it changes.
 REDUCED = {
     "cifar10-reduced": ("cifar10", {"training.max_epochs": 7, "training.precision": "bfloat16"}),
     "cifar100-reduced": (
@@ -76,7 +76,7 @@ def test_presets_hold_the_papers_values(preset):
 )
 @pytest.mark.parametrize("seed", [0, 1])
 def test_medical_classes_come_by_their_training_rows(preset, training_rows, tasks, seed):
-    """Each class has 5000 rows, so that all of them together would tell nothing of the order."""
+    """Classes are sorted by training rows; each has 5000 rows in total, so totals give no order."""
     n_classes = len(training_rows)
     split = np.concatenate([[0] * n + [1] * 10 + [2] * (4990 - n) for n in training_rows])
     data = SimpleNamespace(name=preset, labels=np.repeat(np.arange(n_classes), 5000), split=split)
@@ -211,7 +211,7 @@ def test_own_data_by_file_and_by_preset(tmp_path):
     (tmp_path / "scans.npz").touch()
     path = tmp_path / "hospital.toml"
     path.write_text('[data]\nsource = "scans.npz"\n[scenario]\ntasks = [2, 2]\n')
-    config = load_config(str(path))  # a path in a file starts at the file
+    config = load_config(str(path))  # a path in a settings file is relative to that file
     assert (config.name, config.data.source) == ("hospital", str(tmp_path / "scans.npz"))
     with raises_naming(ConfigError, "scenario.tasks must", "5 classes"):
         check_classes(config, 5)

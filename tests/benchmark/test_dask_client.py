@@ -20,7 +20,7 @@ def short(monkeypatch):
 
 @pytest.fixture
 def listener():
-    """Somebody who takes connections and says nothing."""
+    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
 
@@ -30,7 +30,7 @@ def refusal(address, capfd):
         pass
     text = str(caught.value)
     del caught
-    gc.collect()  # a client that failed would complain now
+    gc.collect()  # a client that was not closed would print a warning now
     assert capfd.readouterr() == ("", "")
     assert text.startswith("--dask must")
     assert address in text

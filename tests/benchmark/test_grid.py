@@ -1,4 +1,4 @@
-"""Grids: the file is checked like any settings, runs lie in folders of their own, one report has them all."""
+"""Grids: the grid file is checked, each run has its own folder, and one report covers all runs."""
 
 import csv
 import json
@@ -92,7 +92,7 @@ def test_the_stored_grid_says_the_same_wherever_it_lies(tmp_path):
 
 
 def test_a_refused_grid_is_left_as_it_was(tmp_path):
-    """Other settings for runs that are there do not get into grid.toml either."""
+    """Other settings for existing runs are refused, and grid.toml does not change."""
     pytest.importorskip("torch")
     path = write(tmp_path)
     out = tmp_path / "out"
@@ -174,7 +174,7 @@ def test_without_backbones_every_dataset_has_its_own_network(tmp_path):
             '[data]\ndata_dir = "~no-such-user"\n[training]',
             "data.data_dir must .*path.*got '~no",
         ),
-        # a key of the other list's entries is not proposed for these
+        # no key of grid.backbones is suggested for an entry of grid.datasets
         ('data = "tiny.npz"', 'name = "x"', r"unknown key grid.datasets\[2\].name$"),
         ('data = "tiny.npz"', 'dat = "x"', r"unknown key grid.datasets\[2\].dat; did you mean data\?"),
     ],
@@ -271,7 +271,7 @@ def test_the_report_of_a_grid_has_every_run(tmp_path, blank_figures):
 
 
 def test_a_grid_from_the_command_line_with_one_bad_seed(tmp_path, monkeypatch):
-    """It is listed with its log, and the other is done."""
+    """The failed seed is listed with its log; the other seed is done."""
     pytest.importorskip("torch")
     reported = []
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""The lease of a run folder: one owner; a dead owner loses it, and an owner that lost it stops."""
+"""The lease of a run folder: one owner; it expires with the owner, and an owner that lost it stops."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a method of the benchmark is fitted on, on a step whose rows are planted."""
+"""The rows on which each method of the benchmark is fitted, on planted outputs."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from equable.benchmark.task_outputs import Step
 
 LABELS = np.repeat(np.arange(4), 10)  # classes 0 and 1: task 0; classes 2 and 3: task 1, the current one
 BUFFERED = np.arange(40) % 10 < 3
-#: Rows of the calibration buffer lie elsewhere than the rest of their class.
+#: Rows of the calibration buffer have other features than the rest of their class.
 FEATURES = np.eye(4)[LABELS] * np.where(BUFFERED, 5.0, 1.0)[:, None] + 0.1 * BUFFERED[:, None]
 
 
@@ -23,7 +23,7 @@ def step():
 
 
 def test_prototypes_are_the_buffers_and_those_of_the_current_task_of_its_whole_validation_set(step):
-    """Of ten rows three are buffered: 5.1 beside 0.1; the other seven: 1 beside 0."""
+    """Of ten rows a class three are in the buffer, with features 5.1 and 0.1; the others have 1 and 0."""
     found = METHODS["dats"].fit(step)
     buffered = 5 * np.eye(4) + 0.1
     whole = 0.3 * buffered + 0.7 * np.eye(4)

@@ -49,4 +49,4 @@ def test_workers_end_with_their_parent(tmp_path, request, order):
     parent.send_signal(order)
     parent.wait()
     until(lambda: not any(map(is_alive, children)), seconds=20)
-    assert len(list(results.glob("begun-*"))) == 2  # nobody began another unit
+    assert len(list(results.glob("begun-*"))) == 2  # no other unit was started

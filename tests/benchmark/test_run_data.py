@@ -1,4 +1,4 @@
-"""The data of a run: beside which the paper's numbers may stand, and what is recorded of it."""
+"""The data of a run: for which data the paper's numbers are shown, and what is recorded."""
 
 import hashlib
 import json

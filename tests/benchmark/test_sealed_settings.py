@@ -1,4 +1,4 @@
-"""What a run was started with: an edited config.toml is refused with the difference, by every command."""
+"""Sealed settings: every command refuses an edited config.toml and names the difference."""
 
 import json
 
@@ -13,7 +13,7 @@ from equable.files import read_sealed, write_sealed
 from messages import assert_words, raises_naming
 from rewrites import add_line_end, rewritten
 
-#: key → (what config.toml of the tiny run says, an edit of it)
+#: key → (line in config.toml of the tiny run, edited line)
 EDITS = {
     "score.n_bins": ("n_bins = 10", "n_bins = 15"),
     "score.n_bootstrap": ("n_bootstrap = 20", "n_bootstrap = 30"),
@@ -70,7 +70,7 @@ def test_the_message_names_the_file_and_the_ways_on(tiny_run):
 
 
 def test_one_table_never_mixes_two_settings(tiny_run):
-    """The score of one method is lost and the bins are edited: nothing is made with the new bins."""
+    """A score is lost and n_bins is edited: no score is made with the new n_bins."""
     edit(tiny_run, *EDITS["score.n_bins"])
     tiny_run.score(0, 2, "dats").unlink()
     for command in ("run", "score"):
@@ -89,7 +89,7 @@ def test_what_leaves_the_experiment_alone_is_accepted(tiny_run, tiny_config, kin
     result = call("score", tiny_run.path, "--jobs", "1", "--json")
     assert json.loads(result.stdout)["scores"]["made"] == 0
     start_run(tiny_run.path, tiny_config)
-    assert tiny_run.config_path.read_bytes() == before  # a comment is nobody's to remove
+    assert tiny_run.config_path.read_bytes() == before  # comments are kept
 
 
 def test_a_deleted_line_is_an_edit_too(tiny_run):

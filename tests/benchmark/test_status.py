@@ -1,4 +1,4 @@
-"""Status: done means that every file is there, running that the run holds its lease."""
+"""Status: "done" means that every file exists, "running" that a process holds the run's lease."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A calibrator in a file of the user's own takes part in everything, and harms nothing."""
+"""A user's calibrator file is scored like a method of the package; its errors affect no other score."""
 
 import re
 from pathlib import Path
@@ -71,7 +71,7 @@ def settings_of(file, **table):
 
 
 def test_the_page_is_true(tiny_run, tmp_path, monkeypatch, blank_figures):
-    """The file that the how-to page shows, run with the page's own command on a tiny run."""
+    """The example file of the how-to page runs with the page's command on a tiny run."""
     text = PAGE.read_text(encoding="utf-8")
     (tmp_path / "my_method.py").write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
     command = re.search(r"^equable run digits (--method \S+)$", text, re.MULTILINE)[1].split()
@@ -93,7 +93,7 @@ def test_the_page_is_true(tiny_run, tmp_path, monkeypatch, blank_figures):
 
 
 def test_the_tables_of_the_page_are_settings(tmp_path):
-    """Its TOML block is read as it stands."""
+    """The TOML block of the page is read unchanged."""
     text = PAGE.read_text(encoding="utf-8")
     (tmp_path / "my_method.py").write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
     (tmp_path / "mine.toml").write_text(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
@@ -118,7 +118,7 @@ def test_it_is_scored_in_processes_and_ranked(tiny_run, file):
 def test_a_changed_file_is_scored_again_alone(tiny_run, file):
     score_run(tiny_run, [f"mine={file}:Half"], progress=False)
     first = tiny_run.config().methods["mine"].sha256
-    write(file, fit="self.divisor = 3.0")  # at once, and of another length: both must be seen
+    write(file, fit="self.divisor = 3.0")  # a file of another length
     assert score_run(tiny_run, progress=False).made == 3
     assert load_results(tiny_run.path).at("mine")[0].temperatures == [3.0, 3.0, 3.0]
     write(file, fit="self.divisor = 4.0")  # the same length, within the same second
@@ -137,7 +137,7 @@ def test_other_settings_are_another_method_and_another_label_is_not(tiny_run, fi
 def test_a_file_that_is_gone(tiny_run, file):
     score_run(tiny_run, [f"mine={file}:Half"], progress=False)
     file.unlink()
-    assert score_run(tiny_run, progress=False).made == 0  # nothing to do, nothing to miss
+    assert score_run(tiny_run, progress=False).made == 0  # every score exists, so the file is not needed
     tiny_run.score(0, 1, "mine").unlink()
     tiny_run.score(0, 1, "rc").unlink()
     result = call("score", tiny_run.path)

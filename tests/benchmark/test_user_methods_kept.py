@@ -61,7 +61,7 @@ def test_a_method_with_a_score_is_kept(tiny_run, file):
     assert "2 of 3 scores failed" in result.stderr
     assert "not kept" not in result.stderr
     assert list(tiny_run.config().methods) == ["mine"]
-    write(file, fit=BROKEN)  # an edit that fails: it is tried again until it is mended
+    write(file, fit=BROKEN)  # a broken edit: the method is kept and tried again
     for _ in range(2):
         assert "3 of 3 scores failed" in call("score", tiny_run.path, "--jobs", "1").stderr
     assert list(tiny_run.config().methods) == ["mine"]
@@ -89,7 +89,7 @@ def test_an_interrupted_score_keeps_what_has_a_score(tiny_run, file, monkeypatch
 
 
 def test_a_run_keeps_the_methods_it_was_given(tiny_run, tiny_config, file):
-    """One that fails is tried again by the same command, as everything else that failed."""
+    """A method that failed is tried again by the same command, like any other failure."""
     write(file, fit=BROKEN)
     given = tiny_config.with_methods(read_methods({"mine": {"calibrator": f"{file}:Half"}}, "here", None))
     result = run(given, tiny_run.path, progress=False)
@@ -113,7 +113,7 @@ def test_failures_are_told_by_method():
 
 
 def test_it_is_removed_as_the_page_says(tiny_run, file):
-    """Without its section and its score files nothing of the run knows it any more."""
+    """Without its section and its score files the method occurs nowhere in the run."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "new-method.md").read_text(encoding="utf-8")
     assert "`[methods.binned]`" in page
     assert "`scores/seed-*_task-*_binned.json`" in page

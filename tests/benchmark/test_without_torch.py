@@ -1,4 +1,4 @@
-"""Without torch, whatever would train is refused before any work, and leaves nothing behind."""
+"""Without torch, commands that train are refused before any work, and no file is left."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ class WorkBegan(Exception):
 
 @pytest.fixture
 def no_work(monkeypatch, tmp_path):
-    """An empty folder to be in; the first piece of any run's work, checking its data, is a `WorkBegan`."""
+    """Change to an empty folder; checking the data, the first step of every run, raises `WorkBegan`."""
 
     def begin(*_):
         raise WorkBegan
@@ -53,7 +53,7 @@ def test_a_cluster_may_have_what_is_missing_here(no_work, monkeypatch):
 
 
 def test_a_demo_that_fails_says_why(monkeypatch, tmp_path):
-    """Whatever else ends the cells of a demo is told, not that there are no scores."""
+    """The error that ended the seeds is reported, not that there are no scores."""
     from equable.benchmark.run import Failure, RunResult
     from equable.benchmark.run_folder import RunFolder
     from equable.benchmark.score import ScoreCount
@@ -69,7 +69,7 @@ def test_a_demo_that_fails_says_why(monkeypatch, tmp_path):
 
 
 def test_extras_can_be_pasted_into_any_shell():
-    """zsh takes bare brackets for a pattern."""
+    """zsh expands unquoted brackets as a pattern."""
     pages = [
         *(ROOT / "src").rglob("*.py"),
         *(ROOT / "docs").glob("*.md"),

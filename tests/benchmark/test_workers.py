@@ -18,7 +18,7 @@ from equable.benchmark.seed_process import SeedJob, SeedState
 from equable.benchmark.workers import Workers, default_jobs, run_seeds, seed_jobs, watch_seed
 from equable.errors import ClusterError, LockedError
 
-#: A seed process that ends as its seed says; in its place stands the real one.
+#: Replaces the program of a seed process; the seed selects how the process ends.
 PLANTED = """
 import json, os, signal, sys, time
 job = json.loads(sys.stdin.readline())
@@ -40,7 +40,7 @@ print(json.dumps(answer), end="")
 
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
-    """Processes of seeds run `PLANTED`."""
+    """Seed processes run the program `PLANTED`."""
     start = workers.subprocess.Popen
 
     def popen(command, **more):
@@ -105,7 +105,7 @@ def test_no_process_works_without_its_lease(planted, monkeypatch, loss):
 
 
 def test_a_process_ends_when_the_lease_is_not_renewed(planted, monkeypatch):
-    """As on a cluster whose driver was killed: the lease stays, and nobody renews it."""
+    """A driver that was killed leaves its lease, and no process renews it."""
     planted.mkdir()
     lines = ["filelock/2", "pid=1", "host=far", "mode=lease", "token=dead", "duration=0.6"]
     (planted / FILE).write_text("\n".join([*lines, ""]))
@@ -164,7 +164,7 @@ def test_seeds_with_threads_of_their_own_fill_the_cores(tiny_config, monkeypatch
 
 
 class Cluster:
-    """An executor whose futures end as they are told."""
+    """An executor whose futures end with planted outcomes."""
 
     def __init__(self, future):
         self.future = future

@@ -1,4 +1,4 @@
-"""A place for a run, and one undisturbed run for the whole folder; no process outlives the tests."""
+"""Fixtures: a folder for a run, and one undisturbed reference run; no process outlives the tests."""
 
 import os
 from unittest.mock import patch
@@ -34,7 +34,7 @@ def reference(made_once):
 
 @pytest.fixture
 def place(tmp_path, reference):
-    """A place of one's own, with the reference made."""
+    """A new `Place`; the reference run exists."""
     own = Place(tmp_path / "place")
     yield own
     own.close()

@@ -76,7 +76,7 @@ def test_a_worker_is_killed_while_the_clock_jumps_and_its_seed_wakes_again(place
     (cluster.folder / "clock").write_text("86400")
     kept = mark_finished(place.run)
     first, second = (psutil.Process(pid) for pid in held.values())
-    first.suspend()  # a stopped process cannot notice that its worker is gone
+    first.suspend()  # a stopped process cannot detect the death of its worker
     kill(first.ppid())
     until(lambda: set(processes_of(cluster, place)) - {first.pid, second.pid}, driver)  # its successor
     (cluster.folder / "clock").write_text("-172800")
@@ -111,7 +111,7 @@ def test_interrupted_then_the_scheduler_dies_then_finished(place, cluster, refer
     cluster.scheduler.kill()
     complaint = refusal(driver)
     assert first in complaint
-    gone([seed], seconds=30)  # it does not work on alone
+    gone([seed], seconds=30)  # the seed process ends with the scheduler
     place.release()
     cluster.ready(2)
     driver = place.start("--dask", cluster.address, "--seeds", "0")
@@ -145,7 +145,7 @@ def test_a_seed_that_takes_its_workers_along_is_given_up_and_harms_no_other(plac
 
 
 def test_the_processes_of_a_test_run_that_is_killed_end(place, tmp_path):
-    """The tests' own watcher: the test run dies by SIGKILL, its stopped and orphaned processes follow."""
+    """When SIGKILL ends the test run, the watcher kills its processes, stopped and orphaned ones too."""
     run = subprocess.Popen(
         [sys.executable, "-c", INNER],
         cwd=Path(__file__).parents[2],

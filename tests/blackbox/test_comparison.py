@@ -1,4 +1,4 @@
-"""The comparison of runs sees what it must see; otherwise the tests of faults prove nothing."""
+"""The comparison of runs detects every difference; otherwise the fault tests could not fail."""
 
 import shutil
 

@@ -48,7 +48,7 @@ def test_interrupted_then_killed_then_finished(place, reference):
     processes = place.seed_processes(driver)
     driver.kill()
     driver.communicate()
-    gone(processes)  # seeds do not work on alone
+    gone(processes)  # seed processes end with the driver
     kept = mark_finished(place.run)
     assert kept
     for name in HALF_WRITTEN:
@@ -56,7 +56,7 @@ def test_interrupted_then_killed_then_finished(place, reference):
     place.release()
 
     driver = place.start("--jobs", "2")
-    until(lambda: "running" in states(place.run), driver, seconds=30)  # the dead driver blocks nobody
+    until(lambda: "running" in states(place.run), driver, seconds=30)  # the lease of the dead driver expires
     place.settle(driver)
     assert_undisturbed(place.run, reference, kept)
 
@@ -126,7 +126,7 @@ def test_one_seed_survives_a_full_disk_and_a_kill(place, reference):
 
 
 def flip(path):
-    """Change one digit or byte and keep the length: what no parser notices."""
+    """Change one digit or byte and keep the length, which a parser does not detect."""
     data = bytearray(path.read_bytes())
     digits = [i for i, byte in enumerate(data) if chr(byte) in "12345678"] if path.suffix == ".json" else []
     where = digits[len(digits) // 2] if digits else len(data) // 2
@@ -155,7 +155,7 @@ DAMAGE = {
 
 def test_damaged_results_are_made_again_and_all_others_kept(place, reference):
     shutil.copytree(reference, place.run)
-    # without its done.json nothing vouches for the other files of a task
+    # without its done.json the other files of a task are not trusted
     unsure = [place.run / "seed-0/task-0", place.run / "seed-1/task-1"]
     kept = {
         path: content

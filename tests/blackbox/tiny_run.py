@@ -97,7 +97,7 @@ class Place:
     def start(
         self, *options: object, what: Path | None = None, draw: bool = False, **more: Any
     ) -> subprocess.Popen[str]:
-        """``equable run`` in a process that can be interrupted; figures are drawn if `draw` says so."""
+        """``equable run`` in a process that can be interrupted; figures are drawn if `draw` is true."""
         program = ["-m", "equable.cli"] if draw else [self.folder / "undrawn.py"]
         words = ["run", what or self.folder / "tiny.toml", "--out", self.run, "--json", *options]
         return subprocess.Popen(
@@ -120,7 +120,7 @@ class Place:
         (self.folder / "hold").touch()
 
     def hold_only(self, name: str) -> None:
-        """Let all but the seed with this data go on."""
+        """Release all seeds but the one with this data."""
         (self.folder / "next").write_text(name, encoding="utf-8")
         (self.folder / "next").replace(self.folder / "hold")
 
@@ -159,7 +159,7 @@ class Place:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process exists and is no zombie."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False

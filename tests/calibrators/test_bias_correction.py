@@ -33,7 +33,7 @@ def test_planted_scales_and_offsets_are_found():
     tasks = np.arange(6) // 2
     scale = np.array([0.5, 1.0, 2.0])[tasks]
     offset = np.array([0.0, 0.5, 1.5])[tasks]
-    # what the network shows is a log-softmax whose correction is the truth: one constant a row makes it one
+    # invert the correction; a constant for each row makes the biased logits a log-softmax
     shown = (z - offset) / scale
     low = np.full((len(z), 1), -60.0)
     high = np.full((len(z), 1), 60.0)
@@ -114,7 +114,7 @@ def test_by_class_is_bcts():
 
 
 def test_gradients_agree_with_finite_differences(monkeypatch):
-    """Of the shared NLL, and of both objectives as they are handed to the solver."""
+    """Checked: the shared NLL, and both objectives in the form passed to the solver."""
     data = make_incremental(n_per_class=4)
     rng = np.random.default_rng(0)
     n, k = data.logits.shape

@@ -1,4 +1,4 @@
-"""What every calibrator guarantees."""
+"""The contract of all calibrators: behaviour that every class must have."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def calibrator(request):
 
 @pytest.fixture(params=equable.CALIBRATORS)
 def one_of_each(request):
-    """A calibrator of each class, for what its settings do not change."""
+    """One calibrator of each class, for behaviour that does not depend on settings."""
     return equable.CALIBRATORS[request.param]()
 
 
@@ -46,7 +46,7 @@ def fitted_once():
 
 @pytest.fixture
 def fitted(fitted_once):
-    """A fitted DATS, for what the base class checks alike for all methods."""
+    """A fitted DATS, for checks that the base class makes for all methods."""
     return deepcopy(fitted_once)
 
 
@@ -113,7 +113,7 @@ def test_float16_and_torch_are_welcome(calibrator, incremental):
 
 
 def test_objective_is_not_above_its_start(calibrator, incremental):
-    """On its own rows, at the temperatures it fitted, no method ends above T = 1."""
+    """On the rows of the fit, the loss of the fitted temperatures is at most that of T = 1."""
     fit(calibrator, incremental)
     plain = equable.Uncalibrated().fit(incremental.logits, incremental.y).predict_proba(incremental.logits)
     if isinstance(calibrator, equable.DATS):
@@ -179,7 +179,7 @@ def test_row_order_is_irrelevant_where_roundings_decide(calibrator):
             sample_weight=weights[order],
         )
         found.append(cal.predict_proba(logits, features=features))
-    atol = 1e-6 if getattr(calibrator, "distance", "") == "sample" else 1e-9  # it too is not convex
+    atol = 1e-6 if getattr(calibrator, "distance", "") == "sample" else 1e-9  # not convex either
     assert_same_fit(calibrator, found[1], found[0], y, weights, atol)
 
 
@@ -359,12 +359,9 @@ def test_bad_batches_are_refused(fitted, incremental):
 
 
 def test_groups_may_be_text(fitted, incremental):
-    calibrator = fitted
     names = np.array(["ward a", "ward b", "ward c"])[incremental.tasks]
-    np.testing.assert_array_equal(
-        predict(calibrator, incremental, groups=names),
-        predict(calibrator, incremental, groups=incremental.tasks),
-    )
+    expected = predict(fitted, incremental, groups=incremental.tasks)
+    np.testing.assert_array_equal(predict(fitted, incremental, groups=names), expected)
 
 
 def test_a_bound_is_said_in_words(incremental):

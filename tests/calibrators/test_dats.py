@@ -192,7 +192,7 @@ def test_current_validation_set_sets_the_current_prototypes(incremental):
 
 
 def test_by_default_the_current_rows_are_those_of_the_newest_task():
-    """Class 1 comes back in task 1 and looks different there; class 3's only row there has no weight."""
+    """Class 1 recurs in task 1 with other features; class 3's only row there has weight 0."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 3, 2, 1, 3], [30, 30, 30, 30, 30, 1])
     tasks = np.repeat([0, 1], [90, 61])

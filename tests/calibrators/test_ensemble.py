@@ -60,7 +60,7 @@ def test_it_has_no_single_temperature(incremental):
 @pytest.mark.filterwarnings("ignore::equable.errors.EquableWarning")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_network_worse_than_chance_keeps_its_decisions(dtype):
-    """1/K alone would be best, and would say the first class of every row."""
+    """1/K alone has the least loss, but would predict the first class for every row."""
     rng = np.random.default_rng(0)
     z = 5 * rng.normal(size=(500, 4))
     y = z.argmin(axis=1)

@@ -275,6 +275,6 @@ def test_softmax_is_stable_and_writes_into_out():
 
 
 def test_a_far_optimum_is_reached_without_bisection():
-    """Eight short steps to the same side are no reason to evaluate a bound."""
+    """After eight short steps to the same side the solver does not evaluate a bound."""
     z, y = vector_4()
     assert max(solve("nll", z * scale, y).n_iter for scale in np.linspace(1, 25, 40)) <= 12

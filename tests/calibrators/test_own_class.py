@@ -1,4 +1,4 @@
-"""A calibrator of one's own: mistakes in it are found where they are made, with its name."""
+"""A user's calibrator class: an error names the class and the method that caused it."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ LABELS = [0, 1, 1, 1]
 
 
 class Mine(Calibrator):
-    """Returns what it is told to, whatever that is."""
+    """A calibrator that returns planted values, valid or not."""
 
     FITTED = {"level_": (), "table_": ("K", "E")}
 

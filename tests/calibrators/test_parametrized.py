@@ -80,7 +80,7 @@ def test_seed_gives_the_bits(incremental):
 
 
 def test_a_constant_logit_does_no_harm():
-    """Its spread is rounding: inputs divided by that had parameters of 1e16, and a loss above T = 1."""
+    """The logit's spread is rounding error; inputs divided by it led to parameters of 1e16."""
     for seed in range(31, 35):
         rng = np.random.default_rng(seed)
         y = rng.integers(0, 3, 30)

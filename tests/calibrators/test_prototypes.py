@@ -40,7 +40,7 @@ def test_pairwise_distances_equal_scikit_learns(metric, oracle):
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_ties_go_to_the_lower_index_whatever_other_rows_there_are(metric):
-    """Equal prototypes are told apart by rounding alone, which depends on the shape of the product."""
+    """Distances to equal prototypes differ by rounding, which depends on the shape of the product."""
     for seed in range(20):
         rng = np.random.default_rng(seed)
         prototypes = np.repeat(rng.uniform(0.1, 1, (3, 16)), 2, axis=0)

@@ -15,7 +15,7 @@ CALIBRATORS = [
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
 def test_a_row_of_weight_0_is_left_out(calibrator, incremental):
-    """Its logits are masked, its features far away, and it is the only row of a newer task."""
+    """The row has masked logits and far-away features, and is the only row of a newer task."""
     data = incremental
     rows = {"features": data.features, "groups": data.tasks}
     expected = calibrator.fit(data.logits, data.y, features=data.features, tasks=data.tasks)

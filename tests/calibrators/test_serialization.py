@@ -1,4 +1,4 @@
-"""Calibrator files: what is damaged, forged, foreign or newer is refused, and nothing is lost."""
+"""Calibrator files: damaged, forged, foreign and newer files are refused; saving loses nothing."""
 
 import json
 import os
@@ -143,7 +143,7 @@ def test_numpy_settings_are_saved_as_plain_numbers(incremental, tmp_path):
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32])
 @pytest.mark.parametrize("kind", [equable.ARC, equable.DATS])
 def test_narrow_numpy_settings_mean_what_plain_ones_mean(kind, dtype, incremental, tmp_path):
-    """An int8 does not hold 5,000 rows, and a float16 does not tell 5,000 from 5,003."""
+    """An int8 cannot hold the number 5,000, and a float16 cannot hold 5,003."""
     many = np.arange(5000) % len(incremental.y)
     narrow, plain = (fit(kind(prior_strength=strength), incremental) for strength in (dtype(3), 3.0))
     narrow.save(tmp_path / "narrow.safetensors")

@@ -35,7 +35,7 @@ def fitted():
 
 
 def bias_corrected(cal):
-    """The bias correction inside."""
+    """The bias correction that TaskMix contains."""
     bare = equable.TaskMix(odds=np.inf)
     bare.__dict__.update({name: value for name, value in vars(cal).items() if name.endswith("_")})
     return bare
@@ -60,8 +60,10 @@ def reference_batches(n_tasks, n_rows, seed):
 
 @pytest.mark.parametrize("n_tasks", [2, 10, 100])
 def test_the_evidence_of_reference_batches_is_1_on_average(n_tasks):
-    """Exact for an order that does not look at the rows. In batches of three the values have a light tail;
-    of longer ones the mean of 2,000 hangs on a few, and its standard error says little."""
+    """The mean is exactly 1 for an order that does not depend on the rows. In batches of three the
+    values have a light tail; in longer ones a few of the 2,000 dominate the mean, whose standard error is
+    then unreliable.
+    """
     prior, ratios = reference_batches(n_tasks, 3, n_tasks)
     values = np.exp(log_evidence(ratios, prior, 1000.0))
     assert (np.abs(values.mean(axis=0) - 1) < 3 * values.std(axis=0) / np.sqrt(2000)).all()
@@ -157,7 +159,7 @@ def test_groups_do_not_see_one_another(fitted):
     ("n_calibration", "calibration_mix", "n"), [(2400, EVEN, 25), (120, [0.6, 0.2, 0.1, 0.1], 300)]
 )
 def test_the_answer_is_that_of_the_formula(n_calibration, calibration_mix, n):
-    """Against the method written row by row, also in a batch of more rows than the calibration buffer."""
+    """Compared with a loop over rows, also in a batch of more rows than the calibration buffer."""
     calibration, labels = gaussian(n_calibration, calibration_mix, 0)
     tasks = labels // PER_TASK
     cal = equable.TaskMix().fit(calibration, labels, tasks=tasks)
@@ -203,7 +205,7 @@ def test_a_row_of_a_stream_does_not_vote_for_itself(fitted):
     served = np.concatenate([stream.update(row) for row in logits])
     np.testing.assert_array_equal(served[0], bias_corrected(fitted).predict_proba(logits[:1])[0])
     np.testing.assert_array_equal(served[-1], fitted.predict_proba(logits)[-1])
-    # nine copies of an undecided row learn of their task from each other alone
+    # the task of nine copies of an undecided row is estimated from the copies alone
     assert fitted.explain(np.zeros((9, 12)))[0].reference_probability > 0.8
 
 
@@ -291,7 +293,7 @@ def test_of_a_huge_batch_evenly_spaced_rows_stand_for_all(fitted, monkeypatch):
     np.testing.assert_allclose(fitted.predict_proba(logits[order]), part[order], atol=1e-9)
 
 
-# What it says -----------------------------------------------------------------------------------------
+# Explanations -----------------------------------------------------------------------------------------
 
 
 def test_explain_names_groups_rows_mix_and_evidence(fitted):
@@ -339,7 +341,7 @@ def test_another_scale_of_the_logits_causes_a_warning(fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted.predict_proba(logits)
-        fitted.predict_proba(logits[:10] / 2)  # too few rows to tell
+        fitted.predict_proba(logits[:10] / 2)  # too few rows to detect it
     for scale in (0.3, 3.0):
         with pytest.warns(ShiftWarning, match="1 of 1 batches .*scale"):
             fitted.predict_proba(scale * logits)

@@ -40,7 +40,7 @@ def by_brute_force(z, y, loss, prior, weights=None):
 
 
 all_right = planted(60, 4, 1.0)[0]
-all_right[np.arange(60), all_right.argmax(axis=1)] += 1  # no row is right by a hair
+all_right[np.arange(60), all_right.argmax(axis=1)] += 1  # no row is right by a small margin
 CASES = {
     "a few rows": planted(25, 4, 3.0),
     "every row right": (all_right, all_right.argmax(axis=1)),
@@ -57,7 +57,8 @@ CASES = {
 def test_the_prior_adds_its_square_in_log_t(case, loss, prior):
     z, y = CASES[case]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # where every row is wrong, 0.1 rows hold nothing
+        # if every row is wrong, a prior of 0.1 rows is too weak
+        warnings.simplefilter("ignore", ConvergenceWarning)
         found = equable.TemperatureScaling(loss=loss, prior_strength=prior).fit(z, y)
     assert found.converged_
     assert np.log(found.temperature_) == pytest.approx(np.log(by_brute_force(z, y, loss, prior)), abs=2e-6)

@@ -126,7 +126,7 @@ def test_evaluate_shows_sets_and_answered_rows_of_a_file_with_posteriors(
 
 @pytest.fixture
 def log(tmp_path):
-    """Twelve updates of a monitor with late labels; the answers are worse than promised."""
+    """Twelve updates of a monitor with late labels; the accuracy is lower than the confidence."""
     data = make_incremental()
     cal = equable.TaskMix().fit(data.logits, data.y, tasks=data.tasks)
     monitor = equable.Monitor(cal, log=tmp_path / "log.jsonl")
@@ -147,7 +147,7 @@ def test_the_page_of_a_log_holds_everything_and_loads_nothing(log):
         assert words in text
     assert "prefers-color-scheme: dark" in text
     assert "http-equiv" in text
-    assert "mathdefault" not in text  # a formula that the style does not draw
+    assert "mathdefault" not in text  # a formula that was not rendered
     assert not any(word in text for word in ('src="http', 'href="http', "url(http"))
     assert "first alarm row: " in call("monitor", log).stdout
 

@@ -1,4 +1,4 @@
-"""calibrate, apply, evaluate: right answers, and a clean error wherever an answer would be wrong."""
+"""calibrate, apply, evaluate: correct results, and an error where a result would be wrong."""
 
 import json
 import subprocess
@@ -171,7 +171,7 @@ def test_one_row(source, served_outputs, tmp_path):
     assert call("evaluate", tmp_path / "row.npz", source / "arc.safetensors").exit_code == 0
 
 
-# What would else be a silent wrong answer ---------------------------------------------------------
+# Inputs that would give a silent wrong answer ---------------------------------------------------------
 
 
 def commands(source, outputs, target, method="dats"):
@@ -183,7 +183,7 @@ def commands(source, outputs, target, method="dats"):
 
 
 def wrong_files(outputs):
-    """Name → changed arrays, and what apply and evaluate, then calibrate, say of them."""
+    """Name → changed arrays, the error of apply and evaluate, the error of calibrate."""
     p = np.exp(outputs.logits)
     grown = np.column_stack([outputs.logits, outputs.logits[:, :1]])
     names = np.array(["cat", "dog", "eel"])[outputs.labels // 3]

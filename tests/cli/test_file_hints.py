@@ -1,4 +1,4 @@
-"""What a first try gets wrong with files: the refusal says what to do instead."""
+"""Common mistakes with files: the error message states the remedy."""
 
 import json
 
@@ -64,7 +64,7 @@ def test_methods_in_any_case(source, tmp_path, method):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-# DATS on rows that nobody cut into batches -----------------------------------------------------------
+# DATS on rows without batches -----------------------------------------------------------
 
 ONE = ("DATS", "360 rows", "one temperature", "one task", "--groups", "ARC")
 

@@ -1,4 +1,4 @@
-"""The how-to page of the file commands: every command in it is run, and prints what the page says."""
+"""The how-to page of the file commands: every command in it is run, and prints what the page shows."""
 
 import shlex
 from pathlib import Path

@@ -133,7 +133,7 @@ def test_foreign_and_changed_bytes(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(DataError, match="truncated or damaged"):
             read_tar(path, lambda _: True)
-    # gzip's checksum comes last; a tar of whole mebibytes is read without ever getting there
+    # gzip's checksum comes last; a tar of whole mebibytes is read without reaching it
     content = bytes(5 * 2**20 - 3 * 512)
     changed = bytearray(tar_with(path, tarfile.TarInfo("a"), content=content).read_bytes())
     changed[-8] ^= 0xFF

@@ -205,7 +205,7 @@ HARMLESS = {np.ndarray, list, int, float, bool, str, bytes, type(None), dict, tu
 
 
 def test_any_changed_byte_is_an_error_or_harmless() -> None:
-    """Refused with our own error, or read as what a batch may hold: no class, no function, nothing called."""
+    """A changed byte gives an error of equable or plain data; no class is loaded, no function called."""
     content = python2({b"data": np.arange(9, dtype=np.uint8).reshape(3, 3), b"labels": [1, 2, 3]})
     refused = 0
     for position in range(len(content)):

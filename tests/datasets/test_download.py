@@ -1,4 +1,4 @@
-"""The downloader against a server on loopback: what passes with time, what never will, what is left."""
+"""The downloader against a server on loopback: errors that pass, errors that stay, files left behind."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def truncated(handler: BaseHTTPRequestHandler) -> None:
 
 
 def endless(handler: BaseHTTPRequestHandler) -> None:
-    """No Content-Length, and far more than was announced."""
+    """An answer without Content-Length, far longer than the registered size."""
     handler.send_response(200)
     handler.end_headers()
     try:
@@ -57,14 +57,14 @@ def endless(handler: BaseHTTPRequestHandler) -> None:
 
 
 def mislabelled(handler: BaseHTTPRequestHandler) -> None:
-    """What some servers do with .tar.gz: call the file itself a gzip encoding when the client allows one."""
+    """As some servers do, declare a .tar.gz file as gzip-encoded content if the client accepts that."""
     if "gzip" in handler.headers.get("Accept-Encoding", ""):
         return status(500)(handler)
     return whole(handler)
 
 
 class Server:
-    """Gives its answers one after the other, the last one for ever; counts the requests."""
+    """A server that gives its answers in turn, repeats the last, and counts the requests."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = [whole]

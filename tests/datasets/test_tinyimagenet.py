@@ -29,7 +29,7 @@ def jpeg(level: int, mode: str = "RGB", size: int = 64) -> bytes:
 
 
 def members() -> dict[str, bytes]:
-    """Two images a class, each with a level that tells class and number; the very first is grey."""
+    """Two images a class, whose brightness encodes class and number; the first image is greyscale."""
     files = {
         f"{ROOT}/wnids.txt": "\n".join(reversed(WNIDS)).encode(),
         f"{ROOT}/words.txt": b"n01443537\tgoldfish\n",
@@ -90,7 +90,7 @@ def test_a_copy_of_the_zip_and_the_folder_are_read_as_the_official_zip(tmp_path:
 def test_a_zip_of_the_official_name_with_another_checksum_is_a_copy(tmp_path: Path) -> None:
     official(tmp_path, members())
     assert len(load_dataset(tmp_path / "tiny-imagenet-200.zip")) == 6
-    with pytest.raises(DataError, match="must have the md5"):  # by name, the official one is meant
+    with pytest.raises(DataError, match="must have the md5"):  # the name means the official archive
         load_dataset("tinyimagenet", data_dir=tmp_path, download=False)
 
 

@@ -115,7 +115,7 @@ def test_thresholds_are_those_of_a_buffer_mixed_like_the_batch(shared, guarantee
     ],
 )
 def test_posteriors_are_those_of_fits_without_the_row(calibrator, by_row):
-    """Of TaskMix those of its bias correction: rows of a fold do not see one another."""
+    """For TaskMix, those of its bias correction: rows of a fold do not affect one another."""
     data = make_incremental(n_per_class=7)
     shared = make(calibrator, data.logits, data.y, tasks=data.tasks)
     folds = _folds(data.y, 9, 0)

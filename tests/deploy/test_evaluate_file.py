@@ -1,4 +1,4 @@
-"""The numbers of an evaluation, held against naive ones; its words, held against planted cases."""
+"""The numbers of an evaluation against naive ones; its sentences on planted cases."""
 
 import json
 from pathlib import Path
@@ -106,7 +106,7 @@ def test_a_change_within_noise_is_called_that(files, tmp_path):
 
 
 def cut(files, target, counts):
-    """So many rows of each task; how much ECE they show is chance where they are few."""
+    """Write the first rows of each task, as many as `counts`; the ECE of few rows is mostly noise."""
     outputs = equable.Outputs.load(files / "test.npz")
     rows = [np.flatnonzero(outputs.tasks == task)[:n] for task, n in zip((3, 4, 7), counts, strict=True)]
     outputs[np.concatenate(rows)].save(target)

@@ -1,4 +1,4 @@
-"""The page of an evaluation: what stands on it, that it is safe, and how it looks in a real browser."""
+"""The page of an evaluation: its contents, its safety, and its layout in a real browser."""
 
 import re
 
@@ -19,7 +19,7 @@ OUTPUTS = "odd <b>&$x$.npz"
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Tasks, one batch for all, and no calibrator at all."""
+    """Pages of outputs with tasks, of one batch of all rows, and without a calibrator."""
     folder = tmp_path_factory.mktemp("pages")
     buffer = make_incremental(seed=1)
     test = make_incremental(n_per_class=60, seed=2)

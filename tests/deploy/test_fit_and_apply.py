@@ -91,7 +91,7 @@ def test_a_bad_value_is_refused_at_fit_and_names_the_file(outputs, tmp_path):
 
 
 def test_current_file_is_what_fit_calls_current(outputs, tmp_path):
-    """Of a validation file with all tasks the newest counts, as if it had been cut out by hand."""
+    """Of a validation file with all tasks, only rows of the newest task are used as current rows."""
     half = np.arange(len(outputs)) % 2 == 0
     outputs[half].save(tmp_path / "buffer.npz")
     outputs.save(tmp_path / "validation.npz")
@@ -147,7 +147,7 @@ def test_current_is_refused_where_it_would_be_ignored(outputs, tmp_path):
 
 @pytest.mark.parametrize("name", ["ts", "pts", "dats", "arc"])
 def test_probabilities_are_the_softmax_of_the_divided_logits(name, outputs, tmp_path):
-    """Written and read back, in the rows' own order, whatever the batches."""
+    """Probabilities are written and read back in the order of the rows, whatever the batches."""
     outputs.save(tmp_path / "a.npz")
     calibrator = fit_file(calibrator_by_name(name), tmp_path / "a.npz").calibrator
     grouping = group_rows(outputs, "tasks")

@@ -9,7 +9,7 @@ COUNTS: dict[str, int] = {}
 
 @pytest.fixture
 def sandbox(tmp_path, monkeypatch, request):
-    """A folder to read from, watched on all sides."""
+    """A sandbox with a folder to read from."""
     box = Sandbox(tmp_path)
     monkeypatch.chdir(box.elsewhere)
     yield box

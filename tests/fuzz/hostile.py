@@ -1,4 +1,4 @@
-"""Strategies for files that mean harm: valid ones damaged, and containers that are well-formed but lie."""
+"""Strategies for hostile files: damaged valid files, and well-formed containers with false headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERESTING = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2
 
 @st.composite
 def damaged(draw, originals, most=6):
-    """A valid file after a few accidents."""
+    """A valid file with a few random changes."""
     data = bytearray(draw(originals))
     for _ in range(draw(st.integers(1, most))):
         place = draw(st.integers(0, max(0, len(data) - 1)))
@@ -76,7 +76,7 @@ NUMBERS = st.floats(width=64) | st.sampled_from(
 
 @st.composite
 def arrays(draw):
-    """Arrays of any type and shape, with the values that hurt."""
+    """Arrays of any type and shape, with extreme and special values."""
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     if dtype.kind == "f" and draw(st.booleans()):
@@ -93,7 +93,7 @@ def npy_bytes(array):
 
 
 class Bomb:
-    """Whoever unpickles it is found out by the audit of ``pickle.find_class``."""
+    """An object whose unpickling raises the audit event ``pickle.find_class``."""
 
     def __reduce__(self):
         return eval, ("open('/tmp/equable-was-here', 'w')",)
@@ -200,7 +200,7 @@ CONTENTS = (
 
 @st.composite
 def archives(draw):
-    """Zip files of any members: wrong arrays, double names, paths that climb, methods that blow up."""
+    """Zip files of any members: wrong arrays, double names, paths outside the folder, false sizes."""
     stream = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(stream, "w") as archive:
         warnings.simplefilter("ignore")  # of double names
@@ -218,7 +218,7 @@ def archives(draw):
 
 @cache
 def zip_bomb(megabytes, honest):
-    """A member of zeros that unpacks to hundreds of megabytes, whether or not the directory says so."""
+    """A member of zeros that unpacks to hundreds of megabytes, whether or not the directory states it."""
     packer = zlib.compressobj(6, zlib.DEFLATED, -15)
     text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({megabytes << 16}, 2), }}\n".encode()
     head = b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text
@@ -250,7 +250,7 @@ JSON = st.recursive(
 
 @st.composite
 def lying_safetensors(draw):
-    """A header of one's own making before a little data."""
+    """A hand-made header before a few bytes of data."""
     entry = st.fixed_dictionaries(
         {
             "dtype": st.sampled_from(["F64", "F32", "I64", "BF16", "F8_E4M3", "BOOL", "C64", "O", "", 3]),

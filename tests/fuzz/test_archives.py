@@ -1,4 +1,4 @@
-"""Archives of datasets from strangers: TinyImageNet's zip, CIFAR's tar.gz and the pickles inside."""
+"""Untrusted archives of datasets: TinyImageNet's zip, CIFAR's tar.gz and the pickles inside."""
 
 import gzip
 import io

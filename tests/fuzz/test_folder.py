@@ -1,4 +1,4 @@
-"""Folders of images from strangers: odd names, links that lead in circles, pictures that lie."""
+"""Untrusted folders of images: odd names, circular links, images with false headers."""
 
 import io
 import json
@@ -33,7 +33,7 @@ PICTURES += [picture("PNG", "RGBA"), picture("PNG", "I;16"), picture("PNG", "RGB
 
 
 def png(width, height, data=b""):
-    """A PNG whose header says what it likes."""
+    """A PNG whose header may be false."""
 
     def chunk(name, body):
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
@@ -43,7 +43,7 @@ def png(width, height, data=b""):
 
 
 def flat_png(side):
-    """Zeros, which pack well."""
+    """A PNG of zeros, which compress well."""
     packer = zlib.compressobj(6)
     data = b"".join(packer.compress(bytes(side + 1)) for _ in range(side)) + packer.flush()
     return png(side, side, data)
@@ -112,7 +112,7 @@ def trees(draw):
 
 
 def build(root, things):
-    """Make what can be made; two things of one name are left to the first."""
+    """Create every entry that can be created; of two with one name, the first."""
     size = 0
     for what, parts, content in things:
         path = root.joinpath(*parts)

@@ -1,4 +1,4 @@
-"""Logs of a monitor from strangers: JSON lines."""
+"""Untrusted logs of a monitor: JSON lines."""
 
 import json
 

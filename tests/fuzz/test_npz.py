@@ -1,4 +1,4 @@
-"""npz files from strangers: outputs, images and vectors."""
+"""Untrusted npz files: outputs, images and vectors."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""safetensors files from strangers: calibrators and streams."""
+"""Untrusted safetensors files: calibrators and streams."""
 
 import hashlib
 import json
@@ -71,7 +71,7 @@ PLAIN = ("<f8", "<f4", "<i8", "|u1")
 
 
 def digest(body, tensors):
-    """As the file format says: of the description, then of name, type, shape and bytes of each tensor."""
+    """The digest of the file format: of the description, then name, type, shape, bytes of each tensor."""
     found = hashlib.sha256(body.encode())
     for name in sorted(tensors):
         found.update(f"{name} {tensors[name].dtype} {tensors[name].shape}".encode())
@@ -106,7 +106,7 @@ def forged(draw, originals):
 
 
 def test_a_forged_file_that_is_right_is_read(originals, tmp_path):
-    """Otherwise the digest above would be wrong and every forged file refused for it alone."""
+    """With a wrong `digest` above, every forged file would be refused for its digest alone."""
     for content in originals:
         header, tensors = parts_of(content)
         body = json.dumps(header)

@@ -1,4 +1,4 @@
-"""The sandbox sees what it shall see; otherwise the fuzz tests prove nothing."""
+"""The sandbox detects forbidden actions; otherwise the fuzz tests could not fail."""
 
 import pickle
 

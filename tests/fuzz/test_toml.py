@@ -1,4 +1,4 @@
-"""Settings from strangers: TOML texts that are broken, deep, huge or merely wrong."""
+"""Untrusted settings: TOML texts that are broken, deep, huge or merely wrong."""
 
 import datetime
 import json
@@ -141,7 +141,7 @@ def test_seeds(sandbox, text):
 
 
 def test_what_is_right_is_refused_for_its_data_alone(sandbox):
-    """Otherwise the tests above would not reach the last check."""
+    """Shows that the tests above reach the last check."""
     assert "missing.npz" in refused(sandbox, 10**6, "digits", "--set=training.max_epochs=2", "--seeds=0-3")
     (sandbox.box / "mine.toml").write_bytes(PRESETS["cifar10"])
     assert "missing.npz" in refused(sandbox, 10**6, sandbox.box / "mine.toml")

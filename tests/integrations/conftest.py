@@ -98,7 +98,7 @@ def batches(unseen_rows):
 
 @pytest.fixture
 def few_rows_are_fine():
-    """Small planted calibration buffers and large logits cause warnings; not what these tests are about."""
+    """Ignore warnings about small calibration buffers and large logits, which are not tested here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", equable.errors.EvidenceWarning)
         warnings.simplefilter("ignore", equable.errors.ShiftWarning)

@@ -38,7 +38,7 @@ from equable.metrics import accuracy, expected_calibration_error, negative_log_l
 from messages import raises_naming
 from test_documents import run_page
 
-# What Avalanche says about itself.
+# Warnings of Avalanche about its own code.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:stream generator will be converted to a list"),
@@ -49,7 +49,7 @@ N_CLASSES, N_FEATURES = 6, 12
 
 
 def rows(per_class, seed, first_id=0):
-    """Gaussian classes; the last column numbers the rows, so that each can be told from all others."""
+    """Gaussian classes; the last column numbers the rows, so that each can be identified."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(N_CLASSES, N_FEATURES, generator=torch.Generator().manual_seed(9))
     y = torch.arange(N_CLASSES).repeat_interleave(per_class)
@@ -61,7 +61,7 @@ def rows(per_class, seed, first_id=0):
 
 
 def shifted(x):
-    """Augmentation that nobody can overlook."""
+    """An augmentation with a large effect on the inputs."""
     return x + 1000.0
 
 
@@ -73,7 +73,7 @@ def benchmark(**settings):
 
 
 class Network(nn.Module):
-    """Ignores the row numbers; dropout and batch norm are there to be disturbed."""
+    """A network that ignores the row numbers; dropout and batch norm show a change of its state."""
 
     def __init__(self, head=None):
         super().__init__()
@@ -86,7 +86,7 @@ class Network(nn.Module):
 
 
 class Recorder(BaseLogger):
-    """What any logger of Avalanche is given."""
+    """A logger that records the metrics it is given."""
 
     def __init__(self):
         super().__init__()
@@ -214,7 +214,7 @@ class TestTheLogs:
         learner, plugin, data = trained(equable.ARC(), n=2)
         learner.eval(data.test_stream)
         assert [task.task for task in plugin.comparison.tasks] == [0, 1]
-        learner.eval(data.test_stream[2:])  # nothing learnt in it: nothing to say
+        learner.eval(data.test_stream[2:])  # no class of it is learnt: no metric
 
     def test_each_experience_is_a_batch_of_its_own(self):
         learner, plugin, data = trained(equable.ARC(), percent=100)

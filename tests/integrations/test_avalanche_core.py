@@ -24,7 +24,7 @@ N_COLUMNS = 9
 
 
 def same_columns():
-    """A model that passes its inputs on as logits, so that a test knows every number."""
+    """A model that passes its inputs on as logits, so that a test can compute every number."""
     model = nn.Linear(N_COLUMNS, N_COLUMNS, bias=False)
     nn.init.eye_(model.weight)
     return model
@@ -34,7 +34,8 @@ def planted(seed=0, n_per_class=40):
     """One dataset a task; the labels of a task are drawn from its logits at a temperature of its own."""
     data = make_incremental(n_per_class, classes_per_task=2, temperatures=(4.0, 2.5, 1.2), seed=seed)
     ids = np.concatenate(TASKS)
-    x = np.random.default_rng(seed).normal(size=(len(data.y), N_COLUMNS)) * 30  # unseen columns shout
+    # columns of unseen classes have large logits
+    x = np.random.default_rng(seed).normal(size=(len(data.y), N_COLUMNS)) * 30
     x[:, ids] = data.logits
     x = torch.from_numpy(x).float()
     y = torch.from_numpy(ids[data.y])
@@ -224,7 +225,7 @@ class TestTheComparison:
         torch.manual_seed(0)
         x = torch.randn(60, 3)
         calibration = IncrementalCalibration(equable.Uncalibrated(), percent=50)
-        for _ in range(2):  # learnt twice it is one class still
+        for _ in range(2):  # a class learnt twice counts once
             calibration.end_task(nn.Linear(3, columns), TensorDataset(x, torch.zeros(60, dtype=torch.long)))
             with pytest.raises(NotFittedError, match="only class 0 has been seen so far"):
                 calibration.evaluate(nn.Linear(3, 4), [TensorDataset(x, torch.arange(60) % 2)])
@@ -242,7 +243,7 @@ class TestTheComparison:
 
 
 class Untidy(nn.Module):
-    """Batch norm, dropout, a frozen part: all a careless reader could disturb."""
+    """Batch norm, dropout and a frozen part, whose state a forward pass could change."""
 
     def __init__(self):
         super().__init__()

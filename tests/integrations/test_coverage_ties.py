@@ -14,7 +14,7 @@ SHARES = [(0, 4, 8), (8, 0, 1), (5, 6, 2)]
 
 
 class Pair(torch.nn.Module):
-    """Returns logits and features themselves."""
+    """A model that returns its inputs as logits and features."""
 
     def forward(self, logits, features):
         return logits, features
@@ -36,7 +36,7 @@ def session(exported):
 
 
 def assert_all_give(dats, session, features, expected):
-    """Probabilities and temperature of the three, with logits of their own, to 1e-9."""
+    """numpy, torch and ONNX give the expected temperature and its probabilities, to 1e-9."""
     logits = np.random.default_rng(0).normal(size=(len(features), dats.n_classes_)) * 3
     scaled = np.exp(logits / expected - (logits / expected).max(axis=1, keepdims=True))
     probabilities = scaled / scaled.sum(axis=1, keepdims=True)
@@ -55,7 +55,7 @@ def test_a_class_that_covers_just_enough_is_retained_alone(dats, session, n, cla
     assigned = np.repeat(classes, [n * 3 // 5, n // 5, n // 5])
     np.random.default_rng(n).shuffle(assigned)
     expected = dats.class_temperatures_[classes[0]]
-    assert len(set(dats.class_temperatures_[list(classes)])) > 1  # else the tie would not show
+    assert len(set(dats.class_temperatures_[list(classes)])) > 1  # otherwise the tie would have no effect
     assert_all_give(dats, session, dats.prototypes_[assigned], expected)
 
 

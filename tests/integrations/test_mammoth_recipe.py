@@ -32,7 +32,7 @@ class Er(nn.Module):
 
 
 class Backbone(nn.Module):
-    """As Mammoth's: a linear `classifier` over all classes, logits unless told otherwise."""
+    """As Mammoth's: a linear `classifier` over all classes, returns logits by default."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""ONNX graphs say what numpy says, in float64, for every batch size."""
+"""ONNX graphs give the results of numpy, in float64, for every batch size."""
 
 import json
 import subprocess
@@ -59,7 +59,7 @@ def test_rows_that_are_alike_certain_or_masked(exported, unseen_rows):
 
 
 def test_what_is_not_finite_comes_out_as_nan(exported, unseen_rows):
-    """In its row; where rows share what they say, in all: never as a number that looks like the others."""
+    """NaN in its row, and in all rows where a batch shares its temperature: never a plausible number."""
     calibrator = exported.calibrator
     run = exported.session
     others = np.arange(20) != 3
@@ -100,7 +100,7 @@ def test_names_types_and_metadata(exported):
     kinds = {onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64, onnx.TensorProto.BOOL}
     assert {constant.data_type for constant in model.graph.initializer} <= kinds
     assert {value.type.tensor_type.elem_type for value in model.graph.input} == {onnx.TensorProto.DOUBLE}
-    # torch.onnx notes where each operator stands in the sources
+    # torch.onnx stores the source line of each operator
     assert equable.__file__.removesuffix("__init__.py").encode() not in exported.path.read_bytes()
 
 
@@ -120,7 +120,7 @@ def test_equal_calibrators_give_equal_bytes(exports, tmp_path):
 
 
 class Custom(equable.TemperatureScaling):
-    """A calibrator of one's own that behaves unlike its parent."""
+    """A user's calibrator that behaves unlike its parent class."""
 
     def _temperatures(self, rows):
         return np.full(len(rows), 7.0)

@@ -49,7 +49,7 @@ def net():
 
 @pytest.fixture
 def rows(net):
-    """Inputs, and labels of which the model knows two thirds."""
+    """Inputs and labels; the model predicts two thirds of the labels."""
     x = torch.randn(N, 8, generator=torch.Generator().manual_seed(1))
     known = torch.as_tensor(eval_parts(net, x)[0].argmax(axis=1))
     place = torch.arange(N)

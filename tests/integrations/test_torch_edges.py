@@ -1,4 +1,4 @@
-"""What people really hand to the torch integration: a right answer or an error, never a silent wrong one."""
+"""Realistic inputs of the torch integration: a correct result or an error, never a silent wrong one."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def torch():
 
 @pytest.fixture
 def network(torch):
-    """Says the planted logits of rows that it is given as features."""
+    """A network that returns the planted logits of its input rows."""
 
     class Planted(torch.nn.Module):
         def __init__(self):

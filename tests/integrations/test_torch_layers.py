@@ -1,4 +1,4 @@
-"""The calibrators in torch operators say what numpy says, eager and exported."""
+"""The calibrators in torch operators give the results of numpy, eager and exported."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from planted import make_incremental  # noqa: E402
 
 
 class Pair(nn.Module):
-    """Returns logits and features itself."""
+    """A model that returns its inputs as logits and features."""
 
     def forward(self, logits, features):
         return logits, features

@@ -1,4 +1,4 @@
-"""Models whose true calibration is known: labels come from softmax(z), the model says softmax(z / T)."""
+"""Models whose true calibration is known: labels come from softmax(z), the model predicts softmax(z / T)."""
 
 import numpy as np
 import pytest

@@ -50,7 +50,7 @@ def test_strata_cut_the_rows_into_disjoint_pieces(planted, monkeypatch):
 
 @pytest.mark.parametrize("limit", [64, 10**9], ids=["gaussian", "rows"])
 def test_replicates_have_the_moments_of_the_multinomial(planted, monkeypatch, limit):
-    """Mean: the sums themselves. Covariance: n times that of a row drawn at random, both sides jointly."""
+    """Mean: the sums. Covariance: n times that of a row drawn at random, both sides jointly."""
     monkeypatch.setattr(module, "LIMIT_ROWS", limit)
     y, p, q = planted(1500, 0.6, 1.0)
     before = bin_rows(y, p, 5)

@@ -113,7 +113,7 @@ def test_a_real_change_is_told_from_noise(two_tasks, planted):
 
 
 def test_equally_good_models_differ_by_noise(planted):
-    """Softened and sharpened by as much: of ten noisy differences the largest is well above zero."""
+    """One model is too soft, the other too sharp by as much; the largest of ten differences is noise."""
     y, p, q = planted(10_000, 0.97, 1 / 0.97, seed=2)
     result = compare_tasks(y, np.arange(10_000) % 10, p, q, n_bootstrap=300)
     assert result.max_delta_ece > 0.01
@@ -122,7 +122,7 @@ def test_equally_good_models_differ_by_noise(planted):
 
 
 def test_intervals_cover_as_often_as_they_say(planted):
-    """What they cover is the mean estimate at this number of rows, found here by repeating the draw."""
+    """Intervals must cover the mean estimate at this number of rows, found by repeating the draw."""
     results = []
     for seed in range(120):
         y, p, q = planted(900, 0.6, 0.85, seed=seed)
@@ -193,8 +193,8 @@ def one_small_task(planted, n, alike=False):
 @pytest.mark.parametrize(("n", "alike"), [(1, False), (19, False), (90, True)])
 def test_rows_that_cannot_vary_claim_nothing(planted, n, alike):
     result = compare_tasks(*one_small_task(planted, n, alike), n_bootstrap=60)
-    assert result.intervals == {}  # all is taken over the small task, too
-    assert result.tasks[0].delta_ece_interval[1] < 0  # but the large one can be told
+    assert result.intervals == {}  # every mean includes the small task
+    assert result.tasks[0].delta_ece_interval[1] < 0  # the large task has an interval
     assert result.tasks[1].delta_ece_interval is None
     assert all(result.is_noise(name) for name in CHANGES)
 

@@ -13,7 +13,7 @@ def test_public_names_exist():
 
 
 def test_import_is_light():
-    """A figure, a forest or a network is loaded by whoever wants one, not by the import."""
+    """Neither the import nor a comparison loads matplotlib, scikit-learn, torch or scipy."""
     code = (
         "import sys, equable.metrics as m; m.compare_tasks([0, 1], [0, 1], [[.5, .5]] * 2, [[.5, .5]] * 2);"
         "print([n for n in ('matplotlib', 'sklearn', 'torch', 'scipy') if n in sys.modules])"

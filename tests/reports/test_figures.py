@@ -1,4 +1,4 @@
-"""Figures: there, well-formed, the same bytes every time, and honest about what they draw."""
+"""Figures: all are drawn, well-formed and deterministic, and show the planted numbers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_worst_change_bars_are_the_planted_numbers(run):
     }
     assert widths == pytest.approx({"TS": -1.0, "RC": 8.0, "T-CIL": 7.0, "DATS": -2.0})
     hatched = [bool(bar.get_hatch()) for bar in axes.patches]
-    assert hatched == [False, True, True, False]  # harm is told by more than colour
+    assert hatched == [False, True, True, False]  # harm is shown by a hatch, not by colour alone
 
 
 def test_confidence_stands_beside_the_accuracy_of_the_same_predictions(run, tmp_path):
@@ -207,7 +207,7 @@ def test_lines_are_seen_on_both_grounds():
         assert contrast(DARK[style.color], DARK[PAPER]) >= 3, style
 
 
-#: What is left of light for people without one kind of cone (Machado, Oliveira and Fernandes 2009).
+#: Linear light as perceived without one kind of cone (Machado, Oliveira and Fernandes 2009).
 VISION = {
     "normal": np.eye(3),
     "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
@@ -222,7 +222,7 @@ OKLAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, 
 @pytest.mark.parametrize("ground", ["light", "dark"])
 @pytest.mark.parametrize("kind", VISION)
 def test_colours_of_one_figure_are_told_apart(kind, ground):
-    """0.04 is twice what is just seen; of the oracles Figure 5 draws but one."""
+    """0.04 is twice the just noticeable difference; Figure 5 draws only one of the oracles."""
     together = [STYLES[name].color for name in STYLES if name not in {"oracle_single", "oracle_test"}]
     shown = [color if ground == "light" else DARK[color] for color in (*together, OTHER_STYLE.color)]
     seen = np.clip(np.array([linear_light(color) for color in shown]) @ np.transpose(VISION[kind]), 0, 1)

@@ -104,7 +104,7 @@ def test_page_says_the_summary_settings_and_commands(folder):
     assert "a CPU" in text
     assert "1,000, 1,001, 1,002" in text
     assert "pictures" in text
-    assert "/home/somebody" not in text  # where data lie on a disk is nobody else's matter
+    assert "/home/somebody" not in text  # paths of the data are private
 
 
 def test_page_names_a_learner_other_than_experience_replay(folder, tmp_path, blank_figures):

@@ -1,4 +1,4 @@
-"""The sentences say what the planted numbers say, and no more than the noise allows."""
+"""The sentences state the planted numbers, and no difference that is within the noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoint files: what goes in comes out, and nothing else is read."""
+"""Checkpoint files: tensors are read back unchanged, and other files are refused."""
 
 import errno
 import pickle

@@ -1,4 +1,4 @@
-"""What is stored against a plain forward pass, row by row."""
+"""The stored outputs against a plain forward pass, row by row."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from equable.scenarios import ValidationSet
 
 
 def plain(trained, rows):
-    """Logits and features of each row alone, in the scenario's own words."""
+    """Logits and features of these rows, by a plain forward pass."""
     mean = trained.images.mean
     std = trained.images.std
     x = (trained.dataset.images[rows].astype(np.float32) - mean) / std

@@ -16,7 +16,7 @@ from vector_run import blobs, network, train
 
 
 def test_the_loss_by_hand():
-    """Two current rows, draws of two rows each; row 10 knew two classes, row 11 four."""
+    """Two current rows, draws of two rows each; row 10 was stored with two classes, row 11 with four."""
     stored = torch.tensor([[1.0, -1.0, 0.0, 0.0], [0.5, 0.0, 2.0, 1.0]])
     memory = Exemplars(torch.tensor([10, 11]), torch.tensor([2, 4]), stored)
     learner = Learner(None, None, memory, ReplaySettings(batch_size=2))

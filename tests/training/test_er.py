@@ -1,4 +1,4 @@
-"""Experience replay: which rows of the replay memory a step sees."""
+"""Experience replay: which rows of the replay memory a step uses."""
 
 import pytest
 import torch

@@ -41,7 +41,7 @@ class Textbook:
 
 
 def planted(network):
-    """The network in double precision, with norms that do something."""
+    """The network in double precision, with batch norms that change their inputs."""
     torch.manual_seed(0)
     for name, value in network.double().state_dict().items():
         if name.endswith("running_var") or (value.ndim == 1 and name.endswith(".weight")):

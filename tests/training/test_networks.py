@@ -1,4 +1,4 @@
-"""Parameter counts and feature sizes as published, and the contract for networks of one's own."""
+"""Parameter counts and feature sizes as published, and the contract for a user's networks."""
 
 from collections import OrderedDict
 
@@ -129,7 +129,7 @@ class Pair(Logits):
 
 
 class Backwards(Body):
-    """Forward knows nothing of features, which ask forward to stop early."""
+    """`features` calls `forward` with an early stop; `forward` does not call `features`."""
 
     def features(self, x):
         return self(x, stop=True)
@@ -165,7 +165,7 @@ OWN = [Logits, Backwards, Maps, Layered]
 
 
 def trained_with(network, digits, scenario, folder, monkeypatch=None):
-    """Train; with a monkeypatch, be interrupted in the second task and begin again."""
+    """Train; with a monkeypatch, training is interrupted in the second task and resumed."""
     settings = ReplaySettings(batch_size=32, max_epochs=2, memory_size=12, threads=1)
 
     def train():
@@ -271,7 +271,7 @@ def test_trying_a_network_leaves_the_global_generator_and_the_trained_network_al
     built = []
 
     class Drawing(Logits):
-        """Draws also in eval mode."""
+        """A network that draws random numbers in eval mode, too."""
 
         def __init__(self, n_classes, image_shape):
             super().__init__(n_classes, image_shape)

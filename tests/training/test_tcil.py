@@ -130,7 +130,7 @@ def test_epsilon_and_temperature_equal_the_naive_ones(trained, memory, current_v
 def test_a_temperature_at_the_end_of_its_range_is_at_a_bound(
     trained, memory, current_validation, monkeypatch, bound
 ):
-    """T = T* = 0.05 is reached by ε = 0, and still says where the range ends."""
+    """T = T* = 0.05 is reached by ε = 0, and is flagged as a bound."""
     reachable = with_temperature(not_all_right(current_validation), 1.0)
     assert not perturb_memory(trained.network, *memory, reachable, (5,)).at_bound
     monkeypatch.setattr("equable.training.tcil.sgd_temperature", lambda *_: bound)
@@ -175,7 +175,7 @@ def test_the_target_temperature_is_that_of_the_current_validation_rows_alone(tra
 def test_perturbation_with_zero_epsilon_leaves_the_memory_alone(
     trained, memory, current_validation, monkeypatch
 ):
-    """T* below T(ε) for every ε asks for no perturbation: ε* is half of the smallest interval."""
+    """With T* below T(ε) for every ε, ε* is half of the smallest interval, close to no perturbation."""
     x, labels = memory
     temperatures = chain([0.5], repeat(2.0))  # T* is fitted first
     monkeypatch.setattr("equable.training.tcil.sgd_temperature", lambda *_: next(temperatures))

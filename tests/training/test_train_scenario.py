@@ -1,4 +1,4 @@
-"""A whole run: what lies in its folder, and that interruptions leave no trace in it."""
+"""Training a scenario: the files in its folder, which are the same after interruptions."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ QUICK = changed(SETTINGS, max_epochs=1)
 
 
 def tiny(n_classes=4):
-    """Images that a network can tell apart: a bright square at a place of its class, and noise."""
+    """Images with noise and a bright square, whose place depends on the class."""
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(n_classes), 30)
     images = generator.integers(0, 120, (len(labels), 8, 8, 1))
@@ -218,7 +218,7 @@ def test_a_folder_of_other_data_is_refused(finished, tmp_path, monkeypatch, told
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     data = tiny()
     message = "other data or network"
-    if told != "done.json":  # weights alone do not tell of settings
+    if told != "done.json":  # the weights file does not name the settings
         (tmp_path / "task-0" / "done.json").unlink()
         message = "other data, network or settings"
     data.images[0] += 1
