@@ -24,6 +24,8 @@ from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.table import Table
 from equable.training.settings import LEARNERS
 
+Names = Sequence[str]
+
 
 @dataclass(frozen=True)
 class PageSection:
@@ -127,7 +129,6 @@ ESTIMATES = (
     "TaskMix estimates the tasks of a batch without labels, ARC its classes. An estimate is reliable where "
     "it lies on the test set's own task and is based on many calibration rows."
 )
-
 UNKNOWN = (
     "Rows of classes that were never learnt get a known class, with any method. A threshold on the top "
     "probability or on the distance to the nearest prototype rejects some of them; none is fitted for this."
@@ -135,37 +136,37 @@ UNKNOWN = (
 
 
 def _sections(run: Results, tables: Mapping[str, Table], figures: Mapping[str, Plot]) -> list[PageSection]:
-    """The tables and figures that the results have, section by section."""
+    """The sections that have tables or figures."""
     reliability = [name for name in figures if name.startswith("reliability_")]
     curves = [name for name in figures if name.startswith("ablation_")]
     ablations = [name for name in tables if name.startswith("ablation_")]
     temperatures = ["learned_temperature", "ideal_temperature"]
-    accepted = [REFERRAL, accepted_sentence(run)]
-    by_task = (["tasks"], temperatures, []) if run.file else ([], temperatures, ["tasks"])
-    layout: list[tuple[str, str, list[str], list[str], list[str], list[str]]] = [
-        # key, title, texts, tables, figures, folded tables
-        ("result", "Result", [], ["main"], ["worst_change", "confidence"], []),
-        ("noise", "Intervals", [], ["intervals"], [], []),
-        ("paper", "Beside the paper", [], ["paper"], [], []),
-        ("tasks", "Task by task", [], *by_task),
-        ("reliability", "Reliability", [], [], reliability, []),
-        ("arrival", "How rows arrive", [ARRIVAL], ["arrivals"], ["arrivals"], []),
-        ("referral", "Referral", accepted, ["answered"], ["referral"], ["referral"]),
-        ("sets", "Prediction sets", [SETS], ["sets"], [], []),
-        ("estimates", "Estimates of a batch", [ESTIMATES], ["batch_estimates"], [], []),
-        ("unknown", "Unknown classes", [UNKNOWN], ["unknown"], [], []),
-        ("steps", "After every task", [], [], [], ["steps", "steps_worst", "protocol"]),
-        ("ablations", "Ablations", [], [], curves, ablations),
-        ("runtime", "Runtime", [], [], ["runtime"], ["runtime"]),
-    ]
-    sections = []
-    for key, title, texts, shown, drawn, folded in layout:
-        open_tables = [tables[name] for name in shown if name in tables]
-        closed_tables = [tables[name] for name in folded if name in tables]
-        pictures = [figures[name] for name in drawn if name in figures]
-        if open_tables or closed_tables or pictures:
-            sections.append(PageSection(key, title, texts, open_tables, pictures, closed_tables))
-    return sections
+    by_task = {"shown" if run.file else "folded": ["tasks"]}
+    referral = (REFERRAL, accepted_sentence(run))
+
+    def section(
+        key: str, title: str, shown: Names = (), plots: Names = (), folded: Names = (), texts: Names = ()
+    ) -> PageSection:
+        open_tables, closed_tables = ([tables[n] for n in names if n in tables] for names in (shown, folded))
+        drawn = [figures[name] for name in plots if name in figures]
+        return PageSection(key, title, texts, open_tables, drawn, closed_tables)
+
+    sections = (
+        section("result", "Result", ["main"], ["worst_change", "confidence"]),
+        section("noise", "Intervals", ["intervals"]),
+        section("paper", "Beside the paper", ["paper"]),
+        section("tasks", "Task by task", plots=temperatures, **by_task),
+        section("reliability", "Reliability", plots=reliability),
+        section("arrival", "How rows arrive", ["arrivals"], ["arrivals"], texts=[ARRIVAL]),
+        section("referral", "Referral", ["answered"], ["referral"], ["referral"], referral),
+        section("sets", "Prediction sets", ["sets"], texts=[SETS]),
+        section("estimates", "Estimates of a batch", ["batch_estimates"], texts=[ESTIMATES]),
+        section("unknown", "Unknown classes", ["unknown"], texts=[UNKNOWN]),
+        section("steps", "After every task", folded=["steps", "steps_worst", "protocol"]),
+        section("ablations", "Ablations", plots=curves, folded=ablations),
+        section("runtime", "Runtime", plots=["runtime"], folded=["runtime"]),
+    )
+    return [section for section in sections if section.tables or section.figures or section.folded]
 
 
 def _receipts(runs: Sequence[Results]) -> list[PageSection]:

@@ -10,6 +10,7 @@ from equable.benchmark.batching import AS_GIVEN, STREAM_ROWS, WHOLE
 from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import ACCEPTED_ERROR
 from equable.metrics.bootstrap import LEAST_REPLICATES, LEAST_ROWS
+from equable.reports.distinct_names import distinct_names
 from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, percent_text, points_text
 
 #: The method that a report opens with where it was run.
@@ -124,15 +125,10 @@ def _caveat(results: Results) -> str:
     return " ".join(notes)
 
 
-# Names, and the sentence of the section on referral --------------------------------------------------
-
-
 def run_names(runs: Sequence[Results]) -> list[str]:
     """Titles; equal titles are followed by the backbone, then by the folder."""
-    titles = [run.title for run in runs]
-    long = [f"{run.title}, {run.network}" for run in runs]
-    names = [t if titles.count(t) == 1 else n for t, n in zip(titles, long, strict=True)]
-    return [n if names.count(n) == 1 else f"{n}, {run.name}" for n, run in zip(names, runs, strict=True)]
+    parts = [(run.title, run.network, run.name) for run in runs]
+    return distinct_names([[", ".join(own[:n]) for n in (1, 2, 3)] for own in parts])
 
 
 def arrival_name(arrival: Arrival) -> str:

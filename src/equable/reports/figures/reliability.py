@@ -21,8 +21,6 @@ COLUMNS = 3
 SHARES = np.linspace(0.1, 1.0, 46)  # the error of fewer rows is noise
 TICKS = ([0, 0.5, 1], ["0", "50", "100"])
 MARKS = ((VERMILION, "s", PAPER), (BLUE, "o", BLUE))
-
-
 Points = tuple[FloatArray, FloatArray, FloatArray]
 
 

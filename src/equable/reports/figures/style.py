@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
     from equable.reports.results import MeanStd, Results
 
-PAPER, INK, MUTED, GRID = "#ffffff", "#1f2328", "#6b7280", "#dfe3e8"
+PAPER = "#ffffff"
+INK = "#1f2328"
+MUTED = "#6b7280"
+GRID = "#dfe3e8"
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
-BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
-ORANGE, SKY = "#e69f00", "#56b4e9"  # of the same, too pale for lines on white: for areas
+BLUE = "#0072b2"
+VERMILION = "#d55e00"
+GREEN = "#009e73"
+PURPLE = "#cc79a7"
+ORANGE = "#e69f00"  # this and the next are too pale for lines on white: for areas
+SKY = "#56b4e9"
 #: Light → dark; `STYLES` adds those of methods.
 DARK = {
     PAPER: "#14171c",
@@ -43,7 +50,9 @@ DARK = {
 }
 
 WIDTH = 4.8  # inches: at a phone's width letters keep their size
-LINE_WIDTH, MARKER_SIZE = 1.6, 5.0  # points
+LINE_WIDTH = 1.6  # points
+MARKER_SIZE = 5.0
+BAR: dict[str, Any] = {"height": 0.62, "edgecolor": PAPER, "linewidth": 0}
 
 
 class LineStyle(NamedTuple):
@@ -150,7 +159,8 @@ def bar_rows(axes: Axes, names: Sequence[str], texts: Sequence[str], tips: Seque
     axes.margins(x=0.14)
 
 
-SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+SVG = "http://www.w3.org/2000/svg"
+XLINK = "http://www.w3.org/1999/xlink"
 
 
 def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> str:

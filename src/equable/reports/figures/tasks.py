@@ -9,6 +9,7 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.reports.figures.style import (
+    BAR,
     BLUE,
     INK,
     PAPER,
@@ -65,7 +66,7 @@ def _draw_bars(axes: Axes, values: dict[str, MeanStd]) -> None:
         mean = 100 * value.mean
         std = 100 * value.std
         color, hatch = (VERMILION, "////") if mean > 0 else (BLUE, "")
-        axes.barh(row, mean, height=0.62, color=color, hatch=hatch, edgecolor=PAPER, linewidth=0)
+        axes.barh(row, mean, color=color, hatch=hatch, **BAR)
         if value.n > 1:
             axes.errorbar(mean, row, xerr=std, color=INK, capsize=2.5, linewidth=1)
         tips.append(mean + std if mean > 0 else mean - std)
