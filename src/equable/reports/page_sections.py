@@ -29,7 +29,7 @@ Names = Sequence[str]
 
 @dataclass(frozen=True)
 class PageSection:
-    """A heading and its content, in this order; `folded` tables are closed until opened."""
+    """A heading and its content, in this order; the reader opens `folded` tables."""
 
     key: str
     title: str
@@ -112,26 +112,26 @@ def _tiles(run: Results) -> list[tuple[str, str, str]]:
     return [("Accuracy", accuracy, who), *beside, *tiles]
 
 
-HELD_OUT = "The numbers are valid for rows that no calibrator was fitted on, which cannot be checked here."
+HELD_OUT = "The numbers are valid if no calibrator was fitted on these rows, which cannot be checked here."
 REFERRAL = (
-    "Where uncertain rows are referred to a person, one threshold decides for all tasks, so confidences must "
-    "mean the same on every task."
+    "One threshold for all tasks selects the rows that are referred to a person, so a confidence must have "
+    "the same meaning on every task."
 )
 SETS = (
-    "A prediction set holds every class that a row may belong to. Its level assumes that rows of a task look "
-    "as in the calibration buffer."
+    "A prediction set holds every class that a row may belong to. Its level is valid if the rows of a task "
+    "are distributed as in the calibration buffer."
 )
 ARRIVAL = (
     "The paper takes each task's whole test set as one batch. In practice rows arrive in batches of any "
     "size, of one task or several, or one by one."
 )
 ESTIMATES = (
-    "TaskMix estimates the tasks of a batch without labels, ARC its classes. An estimate is reliable where "
-    "it lies on the test set's own task and is based on many calibration rows."
+    "TaskMix estimates the tasks of a batch without labels, ARC its classes. An estimate is reliable if most "
+    "of it is on the true task of the test set and it is based on many calibration rows."
 )
 UNKNOWN = (
-    "Rows of classes that were never learnt get a known class, with any method. A threshold on the top "
-    "probability or on the distance to the nearest prototype rejects some of them; none is fitted for this."
+    "Every method predicts a known class for a row of a class that was never learnt. A threshold on the top "
+    "probability or on the distance to the nearest prototype rejects some of them; no threshold is fitted."
 )
 
 
@@ -178,7 +178,7 @@ def _receipts(runs: Sequence[Results]) -> list[PageSection]:
         of = f" of {name}" if several else ""
         sections.append(PageSection(f"settings{end}", f"Settings{of}", facts=_settings(run)))
         sections.append(PageSection(f"provenance{end}", f"Provenance{of}", facts=_provenance(run)))
-    text = "Every number above comes from stored outputs, without training."
+    text = "Every number above was computed from stored outputs, without training."
     return [*sections, PageSection("recompute", "Recompute", [text], code=_commands(runs))]
 
 

@@ -23,7 +23,7 @@ FIXED = (
     *("training.learning_rate", "training.patience", "training.memory_size", "training.calibration_percent"),
     "score.n_bins",
 )
-#: Settings of place and repetition, which are not compared.
+#: Settings of the name, the machine and the repetitions, which are not compared.
 NO_EXPERIMENT = (
     *("name", "paper", "seeds", "data.source", "data.data_dir", "training.device", "training.threads"),
     "score.n_bootstrap",

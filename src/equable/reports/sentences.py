@@ -16,9 +16,9 @@ from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, 
 #: The method that a report opens with where it was run.
 RECOMMENDED = "taskmix"
 ASSUMPTION = (
-    "TaskMix changes predicted classes and assumes that rows that arrive together come mostly from few tasks "
-    "(here a batch is one task's test set) and that rows of a class look as they do in the calibration "
-    "buffer (label shift); on shuffled or single rows what remains is the bias correction."
+    "TaskMix changes predicted classes. It assumes that the rows of a batch come mostly from few tasks (here "
+    "a batch is one task's test set) and that the rows of a class are distributed as in the calibration "
+    "buffer (label shift); on shuffled or single rows it is reduced to the bias correction."
 )
 #: ARC, the paper's method, and the two methods with one temperature for all tasks.
 COMPARED = ("arc", "dats", "rc", "tcil")
@@ -64,7 +64,7 @@ def featured(results: Results) -> list[str]:
 
 
 def summarise(results: Results) -> list[str]:
-    """Sentences for people: what the lead method does and assumes, the others, the limits of the numbers.
+    """Sentences of a page: what the lead method does and assumes, the others, the limits of the numbers.
 
     Numbers are in percent and points. "Harm" is a rise in a task's ECE beyond noise (`harmed_tasks`), which
     needs a bootstrap.

@@ -49,14 +49,14 @@ DARK = {
     SKY: "#8acdf5",
 }
 
-WIDTH = 4.8  # inches: at a phone's width letters keep their size
+WIDTH = 4.8  # inches: text stays readable at the width of a phone
 LINE_WIDTH = 1.6  # points
 MARKER_SIZE = 5.0
 BAR: dict[str, Any] = {"height": 0.62, "edgecolor": PAPER, "linewidth": 0}
 
 
 class LineStyle(NamedTuple):
-    """Colour, marker and line of a method, as matplotlib names them: never colour alone."""
+    """Colour, marker and line of a method in matplotlib; methods differ in more than the colour."""
 
     color: str
     marker: str | tuple[int, int, int]
@@ -72,10 +72,10 @@ class LineStyle(NamedTuple):
         return options
 
 
-FOUR_POINTED = (4, 1, 0)  # a star, as matplotlib spells it
-#: No two share a colour, no two a marker. TaskMix is what we recommend and is drawn stronger. Colours beyond
-#: those above have at least 3:1 against the ground and are chosen by computation to be far from one another,
-#: also for people who confuse red and green, or blue and yellow.
+FOUR_POINTED = (4, 1, 0)  # matplotlib's marker of a star with four points
+#: Each method has its own colour and marker; the recommended method, TaskMix, has the widest line. A colour
+#: has a contrast of at least 3:1 with the background, and differs visibly from the others, also for people
+#: with impaired colour vision.
 STYLES = {
     "uncalibrated": LineStyle(MUTED, "8", ":"),
     "ts": LineStyle("#2a14b4", "v", "--", dark="#4a68ff"),
@@ -116,7 +116,7 @@ def styles_of(
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw with our settings alone, independent of the user's matplotlibrc."""
+    """Draw with the settings of equable, independent of the user's matplotlibrc."""
     try:
         import matplotlib
     except ImportError as error:
@@ -188,8 +188,8 @@ def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> str:
     return text.decode()
 
 
-#: Exchange the colours of a `style` attribute, which only `!important` can overrule. Selectors have one
-#: part: within ``<use>`` elements have no ancestors. Hatched areas have attributes.
+#: Replace the colours in dark mode. Only `!important` overrides a `style` attribute; hatched areas have a
+#: `fill` attribute instead. Selectors have one part, because elements inside ``<use>`` have no ancestors.
 COLOR_RULES = "".join(
     f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
     for light, dark in DARK.items()
@@ -230,11 +230,11 @@ def task_axis(axes: Axes, run: Results) -> range:
 
 
 def temperature_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Temperatures along y, in a logarithm where they differ much; both ends readable."""
+    """Temperatures along y, on a logarithmic axis if the largest is over five times the smallest."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.set_ylabel("Temperature")
-    if max(values) > 5 * min(values):  # so wide a range holds two of the ticks below, wherever it lies
+    if max(values) > 5 * min(values):  # such a range contains at least two of the ticks below
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
