@@ -1,4 +1,4 @@
-"""The page of `published.learners`: every method under every learner, and which one wins."""
+"""The page of `published.learners`: every method under every learner, and the method with the lowest ECE."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ def _dats(runs: Sequence[LearnerRun]) -> str:
         )
     heading = ["", "DATS − RC", "DATS with one weight − RC", "seeds with temperatures of DATS at 0.05"]
     return lines(
-        "Average ECE in points. In an earlier trial DATS had 5.8 % and RC 5.0 %; the table answers whether DATS is "
+        "Average ECE in points. In an earlier trial DATS had 5.8 % and RC 5.0 %; the table shows whether DATS is "
         "worse. DATS fits one weight for each class, on ten rows of it on average. With ER, MLP, seed 1, 96 of the 150 classes have no error "
-        "among their rows: nothing holds their temperature up, so it falls to the base temperature, 0.08, or to the bound of the package, 0.05; the "
+        "among their rows. Without errors a lower temperature lowers the loss, and the temperature ends at the base temperature, 0.08, or at the bound of the package, 0.05; the "
         "median of the other classes is 0.89. Test rows of those classes are then overconfident. With one weight for all classes "
         "this does not happen.",
         words(heading, rows),

@@ -24,7 +24,7 @@ REPORT_GROUPS: dict[str, tuple[str, ...]] = {
     "templates": (),
     "results": ("distinct_names",),
     "paper": (),
-    "sentences": ("results", "paper"),
+    "sentences": ("distinct_names", "results", "paper"),
     "tables": ("results", "paper", "sentences", "templates"),
     "figures": ("results", "paper", "sentences", "templates"),
     "page_sections": ("results", "sentences", "tables", "figures"),

@@ -125,4 +125,4 @@ def test_page_opens_with_the_recommended_method(tmp_path, blank_figures):
     assert '<p class="lead">DATS: accuracy 65.0 %; average ECE 22.2 → 6.8 %; ' in plain
     assert "TaskMix" not in plain[: plain.index("<main")]
     both = write_report([folder, tmp_path / "plain"], tmp_path / "both").read_text(encoding="utf-8")
-    assert both.count("on shuffled or single rows what remains is the bias correction.") == 1
+    assert both.count("on shuffled or single rows it is reduced to the bias correction.") == 1

@@ -235,7 +235,7 @@ def test_unfinished_seeds_and_missing_methods_are_told(tmp_path):
     assert "RC (1 of 2 seeds)" in rows_of(main)
     # a mean over the easier seed is not compared with means over both
     assert "rc" not in run.ranked
-    assert "Nor are methods that lack a score for some seed." in main.sections[1].note
+    assert "Nor are methods that lack a score for a seed." in main.sections[1].note
 
 
 def test_a_run_that_is_not_finished_says_so(tmp_path):

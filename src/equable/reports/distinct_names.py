@@ -1,24 +1,24 @@
-"""Distinct names for files and folders."""
+"""Distinct names for runs, files and folders."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from equable.errors import InputError
 
 
+def distinct_names(choices: Sequence[Sequence[str]]) -> list[str]:
+    """For each thing, the first of its names that is none of another thing's; else its last."""
+    count = Counter(name for names in choices for name in set(names))
+    return [next((name for name in names if count[name] == 1), names[-1]) for names in choices]
+
+
 def short_names(paths: Sequence[Path]) -> list[str]:
     """The shortest end of each path that no other path has."""
-    return [_short_name(path, [*paths[:i], *paths[i + 1 :]]) for i, path in enumerate(paths)]
-
-
-def _short_name(path: Path, others: Sequence[Path]) -> str:
-    for length in range(1, len(path.parts)):
-        tail = path.parts[-length:]
-        if all(other.parts[-length:] != tail for other in others):
-            return Path(*tail).as_posix()
-    return str(path)
+    ends = [[Path(*path.parts[-n:]).as_posix() for n in range(1, len(path.parts))] for path in paths]
+    return distinct_names([[*names, str(path)] for names, path in zip(ends, paths, strict=True)])
 
 
 def require_once(folders: Sequence[Path]) -> None:

@@ -38,7 +38,7 @@ class MonitorLog:
     name: str
     lines: Sequence[MonitorStatus]
     damaged: int
-    replaced: int  # lines that a monitor loaded from an older file has written anew
+    replaced: int  # lines replaced by a monitor that was loaded from an older file
 
     @property
     def first_alarm(self) -> MonitorStatus | None:
@@ -47,7 +47,7 @@ class MonitorLog:
 
 
 def read_log(path: StrPath) -> MonitorLog:
-    """Read a log; lines cut off or out of range are counted and left out. A whole line is needed.
+    """Read a log; lines cut off or out of range are counted and left out.
 
     A line with no more rows than the one before it comes from a monitor that was loaded from an older file:
     it replaces the lines of the same rows.
@@ -64,7 +64,7 @@ def read_log(path: StrPath) -> MonitorLog:
             lines.append(status)
     if not lines:
         raise FileFormatError(
-            f"{path} must be the log of a Monitor, one JSON line per update; it has no whole line"
+            f"{path} must be the log of a Monitor, one JSON line per update; no line is complete"
         )
     return MonitorLog(Path(path).name, lines, damaged, replaced)
 
@@ -200,6 +200,6 @@ def _draw_e(lines: Sequence[MonitorStatus]) -> Figure:
     axes.plot(_values(lines, "rows"), np.maximum(_values(lines, "e_value"), 1e-3), color=INK)
     axes.axhline(ALARM, color=VERMILION, linestyle=":")
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # the style draws no formulas
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # the style does not parse formulas
     _name_axes(axes, "e-value")
     return figure

@@ -26,9 +26,5 @@ def render_page(page: Page) -> str:
     script = read_asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return load_template("page.html.jinja", autoescape=True).render(
-        page=page,
-        css=read_asset("page.css"),
-        script=script,
-        script_hash=digest,
-        version=equable.__version__,
+        page=page, css=read_asset("page.css"), script=script, script_hash=digest, version=equable.__version__
     )

@@ -24,10 +24,12 @@ from equable.reports.tables.comparison import comparison_table
 from equable.reports.tables.table import Table
 from equable.training.settings import LEARNERS
 
+Names = Sequence[str]
+
 
 @dataclass(frozen=True)
 class PageSection:
-    """A heading and its content, in this order; `folded` tables are closed until opened."""
+    """A heading and its content, in this order; the reader opens `folded` tables."""
 
     key: str
     title: str
@@ -110,62 +112,61 @@ def _tiles(run: Results) -> list[tuple[str, str, str]]:
     return [("Accuracy", accuracy, who), *beside, *tiles]
 
 
-HELD_OUT = "The numbers are valid for rows that no calibrator was fitted on, which cannot be checked here."
+HELD_OUT = "The numbers are valid if no calibrator was fitted on these rows, which cannot be checked here."
 REFERRAL = (
-    "Where uncertain rows are referred to a person, one threshold decides for all tasks, so confidences must "
-    "mean the same on every task."
+    "One threshold for all tasks selects the rows that are referred to a person, so a confidence must have "
+    "the same meaning on every task."
 )
 SETS = (
-    "A prediction set holds every class that a row may belong to. Its level assumes that rows of a task look "
-    "as in the calibration buffer."
+    "A prediction set holds every class that a row may belong to. Its level is valid if the rows of a task "
+    "are distributed as in the calibration buffer."
 )
 ARRIVAL = (
     "The paper takes each task's whole test set as one batch. In practice rows arrive in batches of any "
     "size, of one task or several, or one by one."
 )
 ESTIMATES = (
-    "TaskMix estimates the tasks of a batch without labels, ARC its classes. An estimate is reliable where "
-    "it lies on the test set's own task and is based on many calibration rows."
+    "TaskMix estimates the tasks of a batch without labels, ARC its classes. An estimate is reliable if most "
+    "of it is on the true task of the test set and it is based on many calibration rows."
 )
-
 UNKNOWN = (
-    "Rows of classes that were never learnt get a known class, with any method. A threshold on the top "
-    "probability or on the distance to the nearest prototype rejects some of them; none is fitted for this."
+    "Every method predicts a known class for a row of a class that was never learnt. A threshold on the top "
+    "probability or on the distance to the nearest prototype rejects some of them; no threshold is fitted."
 )
 
 
 def _sections(run: Results, tables: Mapping[str, Table], figures: Mapping[str, Plot]) -> list[PageSection]:
-    """The tables and figures that the results have, section by section."""
+    """The sections that have tables or figures."""
     reliability = [name for name in figures if name.startswith("reliability_")]
     curves = [name for name in figures if name.startswith("ablation_")]
     ablations = [name for name in tables if name.startswith("ablation_")]
     temperatures = ["learned_temperature", "ideal_temperature"]
-    accepted = [REFERRAL, accepted_sentence(run)]
-    by_task = (["tasks"], temperatures, []) if run.file else ([], temperatures, ["tasks"])
-    layout: list[tuple[str, str, list[str], list[str], list[str], list[str]]] = [
-        # key, title, texts, tables, figures, folded tables
-        ("result", "Result", [], ["main"], ["worst_change", "confidence"], []),
-        ("noise", "Intervals", [], ["intervals"], [], []),
-        ("paper", "Beside the paper", [], ["paper"], [], []),
-        ("tasks", "Task by task", [], *by_task),
-        ("reliability", "Reliability", [], [], reliability, []),
-        ("arrival", "How rows arrive", [ARRIVAL], ["arrivals"], ["arrivals"], []),
-        ("referral", "Referral", accepted, ["answered"], ["referral"], ["referral"]),
-        ("sets", "Prediction sets", [SETS], ["sets"], [], []),
-        ("estimates", "Estimates of a batch", [ESTIMATES], ["batch_estimates"], [], []),
-        ("unknown", "Unknown classes", [UNKNOWN], ["unknown"], [], []),
-        ("steps", "After every task", [], [], [], ["steps", "steps_worst", "protocol"]),
-        ("ablations", "Ablations", [], [], curves, ablations),
-        ("runtime", "Runtime", [], [], ["runtime"], ["runtime"]),
-    ]
-    sections = []
-    for key, title, texts, shown, drawn, folded in layout:
-        open_tables = [tables[name] for name in shown if name in tables]
-        closed_tables = [tables[name] for name in folded if name in tables]
-        pictures = [figures[name] for name in drawn if name in figures]
-        if open_tables or closed_tables or pictures:
-            sections.append(PageSection(key, title, texts, open_tables, pictures, closed_tables))
-    return sections
+    by_task = {"shown" if run.file else "folded": ["tasks"]}
+    referral = (REFERRAL, accepted_sentence(run))
+
+    def section(
+        key: str, title: str, shown: Names = (), plots: Names = (), folded: Names = (), texts: Names = ()
+    ) -> PageSection:
+        open_tables, closed_tables = ([tables[n] for n in names if n in tables] for names in (shown, folded))
+        drawn = [figures[name] for name in plots if name in figures]
+        return PageSection(key, title, texts, open_tables, drawn, closed_tables)
+
+    sections = (
+        section("result", "Result", ["main"], ["worst_change", "confidence"]),
+        section("noise", "Intervals", ["intervals"]),
+        section("paper", "Beside the paper", ["paper"]),
+        section("tasks", "Task by task", plots=temperatures, **by_task),
+        section("reliability", "Reliability", plots=reliability),
+        section("arrival", "How rows arrive", ["arrivals"], ["arrivals"], texts=[ARRIVAL]),
+        section("referral", "Referral", ["answered"], ["referral"], ["referral"], referral),
+        section("sets", "Prediction sets", ["sets"], texts=[SETS]),
+        section("estimates", "Estimates of a batch", ["batch_estimates"], texts=[ESTIMATES]),
+        section("unknown", "Unknown classes", ["unknown"], texts=[UNKNOWN]),
+        section("steps", "After every task", folded=["steps", "steps_worst", "protocol"]),
+        section("ablations", "Ablations", plots=curves, folded=ablations),
+        section("runtime", "Runtime", plots=["runtime"], folded=["runtime"]),
+    )
+    return [section for section in sections if section.tables or section.figures or section.folded]
 
 
 def _receipts(runs: Sequence[Results]) -> list[PageSection]:
@@ -177,7 +178,7 @@ def _receipts(runs: Sequence[Results]) -> list[PageSection]:
         of = f" of {name}" if several else ""
         sections.append(PageSection(f"settings{end}", f"Settings{of}", facts=_settings(run)))
         sections.append(PageSection(f"provenance{end}", f"Provenance{of}", facts=_provenance(run)))
-    text = "Every number above comes from stored outputs, without training."
+    text = "Every number above was computed from stored outputs, without training."
     return [*sections, PageSection("recompute", "Recompute", [text], code=_commands(runs))]
 
 

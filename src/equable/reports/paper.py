@@ -24,7 +24,7 @@ FIXED = (
     *("training.learning_rate", "training.patience", "training.memory_size", "training.calibration_percent"),
     "score.n_bins",
 )
-#: Settings of place and repetition, which are not compared.
+#: Settings of the name, the machine and the repetitions, which are not compared.
 NO_EXPERIMENT = ("name", "paper", "data.source", "score.n_bootstrap", *FREE_KEYS)
 #: Values that the paper prints wrongly: (backbone, preset, method, metric) → what is wrong with it.
 MISPRINTS = {

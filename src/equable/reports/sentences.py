@@ -10,14 +10,15 @@ from equable.benchmark.batching import AS_GIVEN, STREAM_ROWS, WHOLE
 from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import ACCEPTED_ERROR
 from equable.metrics.bootstrap import LEAST_REPLICATES, LEAST_ROWS
+from equable.reports.distinct_names import distinct_names
 from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, percent_text, points_text
 
 #: The method that a report opens with where it was run.
 RECOMMENDED = "taskmix"
 ASSUMPTION = (
-    "TaskMix changes predicted classes and assumes that rows that arrive together come mostly from few tasks "
-    "(here a batch is one task's test set) and that rows of a class look as they do in the calibration "
-    "buffer (label shift); on shuffled or single rows what remains is the bias correction."
+    "TaskMix changes predicted classes. It assumes that the rows of a batch come mostly from few tasks (here "
+    "a batch is one task's test set) and that the rows of a class are distributed as in the calibration "
+    "buffer (label shift); on shuffled or single rows it is reduced to the bias correction."
 )
 #: ARC, the paper's method, and the two methods with one temperature for all tasks.
 COMPARED = ("arc", "dats", "rc", "tcil")
@@ -63,7 +64,7 @@ def featured(results: Results) -> list[str]:
 
 
 def summarise(results: Results) -> list[str]:
-    """Sentences for people: what the lead method does and assumes, the others, the limits of the numbers.
+    """Sentences of a page: what the lead method does and assumes, the others, the limits of the numbers.
 
     Numbers are in percent and points. "Harm" is a rise in a task's ECE beyond noise (`harmed_tasks`), which
     needs a bootstrap.
@@ -124,15 +125,10 @@ def _caveat(results: Results) -> str:
     return " ".join(notes)
 
 
-# Names, and the sentence of the section on referral --------------------------------------------------
-
-
 def run_names(runs: Sequence[Results]) -> list[str]:
     """Titles; equal titles are followed by the backbone, then by the folder."""
-    titles = [run.title for run in runs]
-    long = [f"{run.title}, {run.network}" for run in runs]
-    names = [t if titles.count(t) == 1 else n for t, n in zip(titles, long, strict=True)]
-    return [n if names.count(n) == 1 else f"{n}, {run.name}" for n, run in zip(names, runs, strict=True)]
+    parts = [(run.title, run.network, run.name) for run in runs]
+    return distinct_names([[", ".join(own[:n]) for n in (1, 2, 3)] for own in parts])
 
 
 def arrival_name(arrival: Arrival) -> str:

@@ -2,7 +2,7 @@
 // Sort rows within their own group, so that oracles and variants never mix with ranked methods.
 const NEXT = { none: "ascending", ascending: "descending", descending: "none" };
 
-// The last line of headings; above it may stand one for groups of columns.
+// The last row of headings; a row for groups of columns may precede it.
 function headingsOf(table) {
   return table.tHead.rows[table.tHead.rows.length - 1].cells;
 }
@@ -28,7 +28,7 @@ function sortTable(table, heading) {
       const sign = order === "ascending" ? 1 : -1;
       rows.sort((a, b) => {
         const x = keyOf(a, column), y = keyOf(b, column);
-        // Rows without a number stay last whichever way the others go.
+        // Rows without a number are last in both orders.
         if (x === null || y === null) return (x === null) - (y === null);
         return sign * compare(x, y);
       });
@@ -50,5 +50,5 @@ for (const table of document.querySelectorAll("table")) {
   }
 }
 
-// On paper nothing can be unfolded.
+// A printed page shows folded tables, too.
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));

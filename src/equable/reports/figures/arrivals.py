@@ -60,7 +60,7 @@ def draw_arrivals(run: Results) -> Figure:
             panel.axhline(eces(run, method)[0], label=run.label(method), **styles[method].options(marker=""))
         for place, method in enumerate(aware):
             shift = 0.09 * (place - (len(aware) - 1) / 2)
-            _draw_line(panel, run, method, ways, shift, styles[method])
+            _draw_line(panel, run, method, ways, shift, styles[method], hollow=False)
             _draw_line(panel, run, method, stream, len(ways) + shift, styles[method], hollow=True)
         panel.set_xticks(range(len(ways) + len(stream)), [_tick(way) for way in (*ways, *stream)])
         panel.set_title(PANELS[kind])
@@ -76,13 +76,7 @@ def draw_arrivals(run: Results) -> Figure:
 
 
 def _draw_line(
-    axes: Axes,
-    run: Results,
-    method: str,
-    ways: list[Arrival],
-    start: float,
-    style: LineStyle,
-    hollow: bool = False,
+    axes: Axes, run: Results, method: str, ways: list[Arrival], start: float, style: LineStyle, hollow: bool
 ) -> None:
     """A method's line from `start` on; hollow: points without a line."""
     found = [run.arrival_value(method, way) for way in ways]

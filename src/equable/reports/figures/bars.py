@@ -9,6 +9,7 @@ import numpy as np
 
 from equable.reports import paper
 from equable.reports.figures.style import (
+    BAR,
     BLUE,
     INK,
     ORANGE,
@@ -75,17 +76,7 @@ def _draw_runtime(run: Results, methods: Sequence[str]) -> Figure:
     left = np.zeros(len(methods))
     for part, (color, hatch) in FILLS.items():
         seconds = np.array([value.mean if (value := run.summed_seconds(m, part)) else 0.0 for m in methods])
-        axes.barh(
-            range(len(methods)),
-            seconds,
-            left=left,
-            height=0.62,
-            color=color,
-            hatch=hatch,
-            edgecolor=PAPER,
-            linewidth=0,
-            label=part,
-        )
+        axes.barh(range(len(methods)), seconds, left=left, color=color, hatch=hatch, label=part, **BAR)
         left += seconds
     texts = [f"{total:.2f} s" if total < 10 else f"{total:,.0f} s" for total in left]
     bar_rows(axes, [run.label(m) for m in methods], texts, left.tolist())

@@ -21,8 +21,6 @@ COLUMNS = 3
 SHARES = np.linspace(0.1, 1.0, 46)  # the error of fewer rows is noise
 TICKS = ([0, 0.5, 1], ["0", "50", "100"])
 MARKS = ((VERMILION, "s", PAPER), (BLUE, "o", BLUE))
-
-
 Points = tuple[FloatArray, FloatArray, FloatArray]
 
 
@@ -102,7 +100,7 @@ def mean_referral(scores: Sequence[Score], index: int) -> FloatArray:
 def referral_plot(run: Results) -> Plot:
     """Error among the accepted rows against the share referred to a person, of each task and of all rows."""
     caption = (
-        "Referral: the least confident rows go to a person; how often is the classifier wrong on the rest? "
+        "Referral: the error on the rest when the least confident rows are referred to a person. "
         f"The dotted line is {TOLERATED}."
     )
     caption += " In the last panel one threshold is used for all tasks." if run.has_tasks else ""

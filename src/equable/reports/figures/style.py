@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
     from equable.reports.results import MeanStd, Results
 
-PAPER, INK, MUTED, GRID = "#ffffff", "#1f2328", "#6b7280", "#dfe3e8"
+PAPER = "#ffffff"
+INK = "#1f2328"
+MUTED = "#6b7280"
+GRID = "#dfe3e8"
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
-BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
-ORANGE, SKY = "#e69f00", "#56b4e9"  # of the same, too pale for lines on white: for areas
+BLUE = "#0072b2"
+VERMILION = "#d55e00"
+GREEN = "#009e73"
+PURPLE = "#cc79a7"
+ORANGE = "#e69f00"  # this and the next are too pale for lines on white: for areas
+SKY = "#56b4e9"
 #: Light → dark; `STYLES` adds those of methods.
 DARK = {
     PAPER: "#14171c",
@@ -42,12 +49,14 @@ DARK = {
     SKY: "#8acdf5",
 }
 
-WIDTH = 4.8  # inches: at a phone's width letters keep their size
-LINE_WIDTH, MARKER_SIZE = 1.6, 5.0  # points
+WIDTH = 4.8  # inches: text stays readable at the width of a phone
+LINE_WIDTH = 1.6  # points
+MARKER_SIZE = 5.0
+BAR: dict[str, Any] = {"height": 0.62, "edgecolor": PAPER, "linewidth": 0}
 
 
 class LineStyle(NamedTuple):
-    """Colour, marker and line of a method, as matplotlib names them: never colour alone."""
+    """Colour, marker and line of a method in matplotlib; methods differ in more than the colour."""
 
     color: str
     marker: str | tuple[int, int, int]
@@ -63,10 +72,10 @@ class LineStyle(NamedTuple):
         return options
 
 
-FOUR_POINTED = (4, 1, 0)  # a star, as matplotlib spells it
-#: No two share a colour, no two a marker. TaskMix is what we recommend and is drawn stronger. Colours beyond
-#: those above have at least 3:1 against the ground and are chosen by computation to be far from one another,
-#: also for people who confuse red and green, or blue and yellow.
+FOUR_POINTED = (4, 1, 0)  # matplotlib's marker of a star with four points
+#: Each method has its own colour and marker; the recommended method, TaskMix, has the widest line. A colour
+#: has a contrast of at least 3:1 with the background, and differs visibly from the others, also for people
+#: with impaired colour vision.
 STYLES = {
     "uncalibrated": LineStyle(MUTED, "8", ":"),
     "ts": LineStyle("#2a14b4", "v", "--", dark="#4a68ff"),
@@ -107,7 +116,7 @@ def styles_of(
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw with our settings alone, independent of the user's matplotlibrc."""
+    """Draw with the settings of equable, independent of the user's matplotlibrc."""
     try:
         import matplotlib
     except ImportError as error:
@@ -150,7 +159,8 @@ def bar_rows(axes: Axes, names: Sequence[str], texts: Sequence[str], tips: Seque
     axes.margins(x=0.14)
 
 
-SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+SVG = "http://www.w3.org/2000/svg"
+XLINK = "http://www.w3.org/1999/xlink"
 
 
 def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> str:
@@ -178,8 +188,8 @@ def to_svg(figure: Figure, name: str = "figure", alt: str = "") -> str:
     return text.decode()
 
 
-#: Exchange the colours of a `style` attribute, which only `!important` can overrule. Selectors have one
-#: part: within ``<use>`` elements have no ancestors. Hatched areas have attributes.
+#: Replace the colours in dark mode. Only `!important` overrides a `style` attribute; hatched areas have a
+#: `fill` attribute instead. Selectors have one part, because elements inside ``<use>`` have no ancestors.
 COLOR_RULES = "".join(
     f'[style*="{name}: {light}"],[{name}="{light}"]{{{name}:{dark}!important}}'
     for light, dark in DARK.items()
@@ -220,11 +230,11 @@ def task_axis(axes: Axes, run: Results) -> range:
 
 
 def temperature_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Temperatures along y, in a logarithm where they differ much; both ends readable."""
+    """Temperatures along y, on a logarithmic axis if the largest is over five times the smallest."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axes.set_ylabel("Temperature")
-    if max(values) > 5 * min(values):  # so wide a range holds two of the ticks below, wherever it lies
+    if max(values) > 5 * min(values):  # such a range contains at least two of the ticks below
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

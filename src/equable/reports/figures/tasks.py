@@ -9,6 +9,7 @@ import numpy as np
 
 from equable.arrays import FloatArray
 from equable.reports.figures.style import (
+    BAR,
     BLUE,
     INK,
     PAPER,
@@ -38,14 +39,14 @@ def worst_plot(runs: Sequence[Results]) -> Plot:
         parts.append(f"{name}: {', '.join(bars)} points")
     caption = (
         "Worst-case change in ECE of any task after calibration (the paper's Figure 1). "
-        "To the right, hatched: the method made some task worse."
+        "To the right, hatched: the ECE of some task rises."
     )
     alt = f"Bar chart of the worst-case change in ECE. {'; '.join(parts)}."
     return Plot("worst_change", caption, alt, lambda: draw_worst(runs))
 
 
 def draw_worst(runs: Sequence[Results]) -> Figure:
-    """Harm to the right, hatched; help to the left."""
+    """Increases to the right, hatched; decreases to the left."""
     bars = [run.worst_changes() for run in runs]
     heights = [0.62 + 0.24 * len(run) for run in bars]
     figure, panels = new_figure(
@@ -65,7 +66,7 @@ def _draw_bars(axes: Axes, values: dict[str, MeanStd]) -> None:
         mean = 100 * value.mean
         std = 100 * value.std
         color, hatch = (VERMILION, "////") if mean > 0 else (BLUE, "")
-        axes.barh(row, mean, height=0.62, color=color, hatch=hatch, edgecolor=PAPER, linewidth=0)
+        axes.barh(row, mean, color=color, hatch=hatch, **BAR)
         if value.n > 1:
             axes.errorbar(mean, row, xerr=std, color=INK, capsize=2.5, linewidth=1)
         tips.append(mean + std if mean > 0 else mean - std)
@@ -129,8 +130,8 @@ def ideal_plot(run: Results) -> Plot | None:
     ideal = run.listed("oracle_task", lambda s: s.temperatures)
     single = run.listed("oracle_single", lambda s: s.temperatures)
     caption = (
-        "The temperature of each task's own validation data, against the single one of all of them "
-        "together (the paper's Figure 4)."
+        "The temperature fitted on the validation data of each task, and the single one fitted on the data "
+        "of all tasks (the paper's Figure 4)."
     )
     values = number_list(ideal.mean(axis=0), 2)
     alt = f"Ideal temperature by task: {values}; one for all tasks: {number(float(single.mean()))}."
@@ -152,7 +153,7 @@ def learned_plot(run: Results) -> Plot | None:
     if not (run.has_tasks and run.temperatures_by_method()):
         return None
     caption = "Temperature that each method gives to each task's test set (the paper's Figure 5)."
-    caption += " The broad line is ideal." if "oracle_task" in run.methods else ""
+    caption += " The broad line is the ideal temperature." if "oracle_task" in run.methods else ""
     alt = "Temperature by task, one line per method; the table of every task and method holds the numbers."
     return Plot("learned_temperature", caption, alt, lambda: draw_learned_temperature(run))
 

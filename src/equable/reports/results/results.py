@@ -1,4 +1,4 @@
-"""The results of a run or of one file of outputs, and the questions that tables, figures and pages ask."""
+"""The results of a run or of one file of outputs, and the values that tables, figures and pages show."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ class Results:
         return [r for r in found if (r["arrival"], r["batch"]) == arrival]
 
     def ignores_batches(self, method: str) -> bool:
-        """Whether the method gives the same however rows arrive."""
+        """Whether the average ECE of the method is the same in every arrival."""
         values = list(self.arrival_means(method, self.arrivals_measured).values())
         return bool(np.ptp(values) < 1e-9)
 

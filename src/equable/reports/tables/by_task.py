@@ -33,7 +33,7 @@ TASKS_NOTE = (
     f"{TOLERATED} error among them, the threshold chosen in hindsight. T: median temperature of the rows."
 )
 NARROW_NOTE = (
-    "Noise floor: the ECE of these very confidences if they were perfectly calibrated. T: median temperature."
+    "Noise floor: the ECE of these confidences if they were perfectly calibrated. T: median temperature."
 )
 
 
@@ -143,7 +143,7 @@ def protocol_table(results: Results) -> Table:
         last = [mean_std([score.pooled[kind] for score in results.at(method)]) for kind in kinds]
         return [cell(c, value) for c, value in zip(PROTOCOL, [*steps, *last], strict=True)]
 
-    note = "The ECE of all seen test rows together weighs rows equally, so errors of tasks may cancel out."
+    note = "The ECE of all seen test rows gives each row the same weight, so errors of tasks may cancel out."
     return method_table(results, "protocol", "T-CIL's protocol", PROTOCOL, cells, [note])
 
 
@@ -157,8 +157,8 @@ def referral_table(results: Results) -> Table:
         return [cell(c, results.accepted(method, i)) for i, c in enumerate(columns)]
 
     note = (
-        "The threshold is the best in hindsight. Within a task one temperature keeps the order of most rows, "
-        "so calibration shows in the last column, where one threshold is used for all tasks."
+        "The threshold is the best for the test labels. A temperature hardly changes the order of rows "
+        "within a task; its effect appears in the last column, where all tasks have one threshold."
     )
     title = f"Share accepted at ≤ {TOLERATED} error"
     return method_table(results, "referral", title, columns, cells, [note])

@@ -77,7 +77,7 @@ def _method_sections(
     oracles = [m for m in others if results.is_oracle(m)]
     variants = [m for m in others if m not in oracles]
     lacking = any(not results.is_whole(m) for m in variants)
-    variants_note = VARIANTS_NOTE + (" Nor are methods that lack a score for some seed." if lacking else "")
+    variants_note = VARIANTS_NOTE + (" Nor are methods that lack a score for a seed." if lacking else "")
 
     def section(title: str, names: Sequence[str], note: str = "") -> Section:
         rows = tuple(method_row(results, m, cells(m)) for m in names)
@@ -126,7 +126,7 @@ def seeds_note(results: Results, measured: Sequence[int] | None = None) -> str:
         return f"{counts} rows per task, the last is {last}." if results.has_tasks else f"{counts} rows."
     rows = f"test sets of {counts} rows per task"
     if len(seeds) == 1:
-        return f"One seed ({seeds[0]}), so no spread between seeds; {rows}."
+        return f"One seed ({seeds[0]}), so no standard deviation; {rows}."
     names = ", ".join(map(str, seeds))
     return f"Mean ± standard deviation over {len(seeds)} seeds ({names}); {rows}."
 
@@ -153,7 +153,7 @@ def main_table(results: Results, *, narrow: bool = False) -> Table:
 
     floor = [cell(c, results.floor()) if c.key == "average_ece" else Cell() for c in columns]
     floor = floor if results.floor() and not results.file else []
-    notes = (seeds_note(results), "In bold the best of the ranked methods; several if they print the same.")
+    notes = (seeds_note(results), "The best ranked method is in bold, or all with the same printed value.")
     return method_table(results, "main", _main_title(results), columns, cells, notes, floor=floor)
 
 
@@ -193,8 +193,8 @@ def intervals_table(results: Results) -> Table | None:
         return [shown[0], *[Cell()] * (len(columns) - 1)] if method == "uncalibrated" else found
 
     notes = [
-        "95 % intervals of the paired bootstrap over rows, their ends averaged over seeds: how far other "
-        "rows would move a number, not other seeds.",
+        "95 % intervals of the paired bootstrap over rows, their ends averaged over seeds. They show how a "
+        "number varies with the test rows, not with the seed.",
         "A task is harmed if its ECE rises beyond noise, all tasks considered at once.",
     ]
     if results.interval(methods[-1], "average_ece") is None:
@@ -231,7 +231,7 @@ def beside_paper_table(results: Results) -> Table | None:
         for key, wrong in paper.MISPRINTS.items()
         if key[:2] == (results.backbone, results.paper)
     ]
-    note = "The paper: mean ± standard deviation over three seeds; maxΔECE is drawn there, never printed."
+    note = "The paper: mean ± standard deviation over three seeds; it has maxΔECE in a figure only."
     rows = tuple(row(m) for m in results.ranked)
     sections = (Section("", rows, note=bound_note(results, results.ranked)),)
     return Table("paper", results.title, title, "Method", columns, sections, (note, *misprints))
