@@ -92,7 +92,7 @@ ACCURACY = (
     "of the rows with labels) and observed (their share of right answers), and the ECE of these rows."
 )
 MIX = "Estimated shares of the tasks in the window."
-E_VALUE = "Evidence against calibrated confidences. The dotted line is the alarm, 100."
+E_VALUE = f"Evidence against calibrated confidences. The dotted line is the alarm, {ALARM:g}."
 LAST_VALUES = "The last values are at the top of the page."
 TITLES = {"accuracy": "Accuracy", "mix": "Mix of tasks", "alarm": "Alarm"}
 AS_OF = "The log holds the state at the last update; labels that arrived later are not in it."

@@ -105,7 +105,7 @@ def styles_of(
 ) -> dict[str, LineStyle]:
     """Method → its style in a figure of these methods: that of its kind, by default of its own name.
 
-    The second method of a kind, and methods of unknown kinds, get styles that no other has.
+    The second method of a kind, and methods of unknown kinds, get unused styles, repeated if none is left.
     """
     names = [kinds.get(method, method) for method in methods]
     own = [STYLES.get(kind) if names.index(kind) == i else None for i, kind in enumerate(names)]
@@ -140,8 +140,7 @@ def draw_means(
     """A line through means in percent, with whiskers where there is more than one seed."""
     several = any(value.n > 1 for value in values)
     stds = [100 * value.std for value in values] if several else None
-    whiskers = {"capsize": 2.5, "elinewidth": 1}
-    line = style.options(**whiskers | options)
+    line = style.options(**{"capsize": 2.5, "elinewidth": 1} | options)
     axes.errorbar(x, [100 * value.mean for value in values], yerr=stds, label=label, **line)
 
 
