@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from equable.benchmark.settings_layers import default_layer
 
 from equable.benchmark.config import load_config
+from equable.benchmark.settings_layers import default_layer
 from equable.reports.paper import (
     FIXED,
     MISPRINTS,
