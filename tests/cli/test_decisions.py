@@ -1,6 +1,7 @@
 """Decisions on the command line: calibrate --decisions, apply --sets --max-error, monitor."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -145,6 +146,8 @@ def test_the_page_of_a_log_holds_everything_and_loads_nothing(log):
     text = page.read_text(encoding="utf-8")
     for words in ("Mix of tasks", "observed", "expected", "ECE", "e-value", "Alarm at row"):
         assert words in text
+    assert "tasks are numbered from 0" in text
+    assert sorted(set(re.findall(r"\btask \d", text))) == ["task 0", "task 1", "task 2"]
     assert "prefers-color-scheme: dark" in text
     assert "http-equiv" in text
     assert "mathdefault" not in text  # a formula that was not rendered

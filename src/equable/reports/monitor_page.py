@@ -91,7 +91,7 @@ ACCURACY = (
     "Accuracy over rows: expected (mean top probability of the window, no labels needed), promised (the same "
     "of the rows with labels) and observed (their share of right answers), and the ECE of these rows."
 )
-MIX = "Estimated shares of the tasks in the window."
+MIX = "Estimated shares of the tasks in the window; tasks are numbered from 0."
 E_VALUE = f"Evidence against calibrated confidences. The dotted line is the alarm, {ALARM:g}."
 LAST_VALUES = "The last values are at the top of the page."
 TITLES = {"accuracy": "Accuracy", "mix": "Mix of tasks", "alarm": "Alarm"}
@@ -187,7 +187,7 @@ def _draw_mix(lines: Sequence[MonitorStatus]) -> Figure:
     for t in range(n_tasks):
         style = styles[(t + 1) % len(styles)]
         line = style.options(marker="", linewidth=LINE_WIDTH)
-        axes.plot(_values(mixed, "rows"), shares[:, t], label=f"task {t + 1}", **line)
+        axes.plot(_values(mixed, "rows"), shares[:, t], label=f"task {t}", **line)
     if n_tasks <= LEGEND_TASKS:
         figure.legend(ncols=min(n_tasks, 6), loc="outside upper left", handlelength=2.2)
     axes.set_ylim(-2, 102)
