@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 import equable
+from equable.benchmark.batching import batches_of
 from equable.deploy.evaluate_file import evaluate_file, labels_of
 from equable.errors import FileFormatError, InputError
+from equable.reports.page_sections import run_page
 from equable.reports.sentences import summarise
 from equable.reports.tables import build_tables, terminal_tables
-from messages import raises_naming
+from messages import assert_words, raises_naming
 from planted import make_incremental
 
 
@@ -103,6 +105,80 @@ def test_a_change_within_noise_is_called_that(files, tmp_path):
         said.startswith("Uncalibrated (same)") and "%, within noise;" in said for said in said_of(found)
     )
     assert [view["delta_ece"] for view in found.to_dict()["methods"][1]["views"]] == [0] * 4
+
+
+# TaskMix, and batches of one task --------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mixed_files(files):
+    """A saved TaskMix; the test rows sorted by task, shuffled, and in wards of one task each."""
+    buffer = make_incremental(seed=1)
+    equable.TaskMix().fit(buffer.logits, buffer.y, tasks=buffer.tasks).save(files / "taskmix.safetensors")
+    outputs = equable.Outputs.load(files / "test.npz")
+    rows = outputs[np.argsort(outputs.tasks, kind="stable")]
+    rows.save(files / "sorted.npz")
+    rows[np.random.default_rng(0).permutation(len(rows))].save(files / "shuffled.npz")
+    equable.Outputs(rows.logits, rows.labels, tasks=rows.tasks, groups=rows.tasks).save(files / "wards.npz")
+    return files
+
+
+@pytest.mark.parametrize("how", ["tasks", "all"])
+def test_the_gain_of_taskmix_stands_beside_that_in_shuffled_batches(mixed_files, how):
+    """The batches are those of a run: tasks numbered from 0, seed 0."""
+    found = evaluate(mixed_files, "taskmix", how=how).results
+    outputs = equable.Outputs.load(mixed_files / "test.npz")
+    groups = batches_of(np.searchsorted([3, 4, 7], outputs.tasks), 0)["mixed", 32]
+    calibrator = equable.load(mixed_files / "taskmix.safetensors")
+    after = calibrator.predict_proba(outputs.logits, groups=groups)
+    sides = [(p.argmax(axis=1) == outputs.labels).mean() for p in (outputs.logits, after)]
+    mixed = " → ".join(f"{100 * side:.1f}" for side in sides)
+    headline, assumed, *_ = summarise(found)
+    assert headline.startswith("TaskMix: accuracy ")
+    assert f" % (in shuffled batches of 32: {mixed} %); average ECE" in headline
+    assert_words(assumed, "TaskMix changes predicted classes", "few tasks", "label shift")
+    assert "one task's test set" not in assumed
+    tiles = run_page(found, [], []).tiles
+    assert ("Accuracy, shuffled", f"{mixed} %", "batches of 32, all rows pooled") in tiles
+
+
+def test_other_calibrators_have_no_such_sentence(files):
+    found = evaluate(files, "dats", "arc").results
+    assert "shuffled" not in " ".join(summarise(found))
+    assert "Accuracy, shuffled" not in {name for name, *_ in run_page(found, [], []).tiles}
+
+
+@pytest.mark.parametrize(
+    ("test", "how", "calibrator", "noted"),
+    [
+        ("sorted", None, "taskmix", True),
+        ("shuffled", "tasks", "dats", True),
+        ("sorted", "32", "arc", True),
+        ("sorted", "32", "ts", False),
+        ("shuffled", "32", "taskmix", False),
+        ("sorted", "1", "taskmix", False),
+        ("sorted", "500", "taskmix", False),
+        ("sorted", "all", "taskmix", False),
+        ("wards", "file", "taskmix", False),
+        ("flat", "32", "arc", False),
+    ],
+)
+def test_batches_of_one_task_are_noted(mixed_files, test, how, calibrator, noted):
+    about = evaluate(mixed_files, calibrator, test=test, how=how).results.file.about
+    assert ("hold rows of one task" in about) == noted
+    if noted:
+        assert_words(about, "unknown in use", "arrive mixed", "shuffle the rows", "--groups 32")
+
+
+@pytest.mark.filterwarnings("ignore::equable.errors.ConvergenceWarning")
+def test_the_terminal_has_the_note_of_a_temperature_at_its_bound(files, tmp_path):
+    outputs = equable.Outputs.load(files / "test.npz")
+    wrong = (outputs.labels + 1) % 9
+    equable.TemperatureScaling(prior_strength=0).fit(outputs.logits, wrong).save(tmp_path / "ts.safetensors")
+    drawn = terminal_tables(evaluate_file(files / "test.npz", [tmp_path / "ts.safetensors"]).results)
+    for table in drawn:
+        assert "‡" in "".join(str(cell) for cell in table.columns[0].cells)
+        assert table.caption.plain.endswith("‡ A temperature ended at its bound, 0.05 or 100: TS.")
 
 
 def cut(files, target, counts):

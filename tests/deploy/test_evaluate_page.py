@@ -82,6 +82,14 @@ def test_the_page_is_safe_and_the_same_each_time(pages):
     assert file_page(found["plain"].results) == made["plain"]
 
 
+def test_sentences_of_a_run_are_not_on_the_page_of_a_file(pages):
+    for text in pages[2].values():
+        plain = re.sub(r"<svg.*?</svg>|<style>.*?</style>|<script.*?</script>", "", text, flags=re.DOTALL)
+        assert not re.search(r"\bseeds?\b|\bpaper", plain)
+    assert "Intervals are for one task alone" in section_of(pages[2]["tasks"], "tasks")
+    assert "Intervals are for one task alone" not in pages[2]["plain"]
+
+
 def test_receipts_name_files_and_digests(pages):
     files = section_of(pages[2]["tasks"], "files")
     assert "ts, loss = nll, prior_strength = 0.1" in files

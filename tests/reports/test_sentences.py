@@ -31,7 +31,7 @@ def test_changes_and_harm_are_told(tmp_path):
     harm = "worst change of a task +8.0 points; harmed beyond noise: task 3."
     assert f"RC: {BEFORE}11.5 %; {harm}" in others
     several = told(tmp_path / "b", changes={"tcil": (0.04, 0.07)})
-    assert any(s.endswith("+7.0 points; harmed beyond noise: task 1, 2, 3.") for s in several)
+    assert any(s.endswith("+7.0 points; harmed beyond noise: tasks 1, 2, 3.") for s in several)
 
 
 def test_a_rise_within_noise_is_no_harm(tmp_path):

@@ -21,7 +21,7 @@ from equable.reports.tables.main import main_table
 from equable.reports.tables.render import csv_text, latex, markdown, rich_table
 from equable.reports.tables.scores_csv import scores_csv
 from equable.reports.tables.table import Cell, Column, Row, Section, Table, cell, mark_best, percent, points
-from messages import raises_naming
+from messages import assert_words, raises_naming
 from planted_run import make_run, make_score
 
 
@@ -200,6 +200,24 @@ def test_a_temperature_at_a_bound_is_marked_wherever_its_method_stands(tmp_path)
     row = next(row for row in table_of(run, "main").sections[0].rows if row.label == "RC ‡")
     assert row.note == "a temperature at its bound in 1 of 2 seeds"
     assert note in terminal_table(run).caption.plain
+
+
+def test_the_terminal_names_every_marked_method_variants_and_oracles_too(tmp_path):
+    folder = make_run(tmp_path)
+    for method in ("rc", "dats_shared", "oracle_task"):
+        path = folder / "scores" / f"seed-1_task-2_{method}.json"
+        score = Score.load(path)
+        replace(score, facts={**score.facts, "at_bound": True}).save(path)
+    drawn = terminal_table(folder)
+    marked = {str(cell).removesuffix(" ‡") for cell in drawn.columns[0].cells if "‡" in str(cell)}
+    note = drawn.caption.plain.splitlines()[-1]
+    assert len(marked) == 3
+    assert_words(note, "‡ A temperature", *(f"{label} in 1 of 2 seeds" for label in marked))
+
+
+def test_the_note_under_the_intervals_of_tasks_says_what_they_do_not_judge(run):
+    (note,) = (n for n in table_of(run, "tasks").notes if n.startswith("Intervals are"))
+    assert_words(note, "one task alone", "harm", "all tasks together")
 
 
 def test_the_misprint_is_said_under_the_table(tmp_path):

@@ -52,9 +52,7 @@ def calibrate(
     method: Annotated[
         str,
         typer.Option(
-            "--method",
-            "-m",
-            help="A calibrator: taskmix, dats, rc, ts …; an unknown name lists all.",
+            "--method", "-m", help="A calibrator: taskmix, dats, rc, ts …; an unknown name lists all."
         ),
     ],
     current: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,14 @@ from equable.benchmark.batching import AS_GIVEN, STANDARD_ARRIVALS, batches_of
 from equable.benchmark.decide import Guarantee, measure_decisions
 from equable.benchmark.methods import METHODS
 from equable.benchmark.score_record import Score, rows_by_task, score_rows
-from equable.calibrators import CALIBRATORS, Calibrator, Uncalibrated
+from equable.calibrators import CALIBRATORS, Calibrator, TaskMix, Uncalibrated
 from equable.calibrators.newton import is_at_bound
 from equable.calibrators.serialization import load_with_extras
 from equable.decisions import CrossFit
 from equable.decisions.cross_fit import POSTERIORS
 from equable.deploy.apply_file import Applied, Grouping, apply_calibrator, group_rows
 from equable.deploy.fit_file import ALIASES, file_in_errors, load_outputs
-from equable.errors import InputError
+from equable.errors import EquableWarning, InputError
 from equable.files import sha256_of
 from equable.metrics import noise_floor, reliability_curve
 from equable.metrics.bootstrap import LEAST_REPLICATES
@@ -32,6 +33,12 @@ from equable.reports.results import FileSource, Results
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 UNCALIBRATED = "uncalibrated"
+#: The methods whose probabilities depend on the other rows of a batch, and what to know where it is one task.
+BATCHWISE = {"dats", "arc", "taskmix"}
+ONE_TASK = (
+    "\nMost or all of these batches hold rows of one task, which is unknown in use. For rows that arrive "
+    "mixed, shuffle the rows of the file and give --groups 32."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +96,6 @@ def evaluate_file(
         grouping = group_rows(outputs, how)
     scoring = _Scoring(outputs, grouping, sha256_of(path), n_bins, n_bootstrap)
     scores = {UNCALIBRATED: scoring.score(UNCALIBRATED, scoring.plain, scoring.before, {})}
-    decisions: list[dict[str, Any]] = []
     stored = [load_with_extras(file) for file in calibrators]
     labels = labels_of(calibrators, [calibrator for calibrator, _ in stored])
     for file, (calibrator, extras), label in zip(calibrators, stored, labels, strict=True):
@@ -97,8 +103,10 @@ def evaluate_file(
             applied = apply_calibrator(calibrator, outputs, grouping)
         source = {"file": Path(file).name, "sha256": sha256_of(file)}
         scores[label] = scoring.score(label, calibrator, applied, source)
+        if isinstance(calibrator, TaskMix):
+            scoring.arrivals.append(scoring.in_shuffled_batches(label, calibrator))
         if POSTERIORS in extras:
-            decisions += scoring.decisions(label, CrossFit.from_extras(file, calibrator, extras))
+            scoring.decisions += scoring.decide(label, CrossFit.from_extras(file, calibrator, extras))
     sizes = grouping.sizes
     facts = {
         "outputs": Path(path).name,
@@ -111,7 +119,7 @@ def evaluate_file(
         "bins": n_bins,
         "bootstrap": n_bootstrap,
     }
-    return Evaluation(_results(scores, decisions, scoring.ids, facts, grouping), facts)
+    return Evaluation(_results(scores, scoring, facts), facts)
 
 
 def kind_of(calibrator: Calibrator) -> str:
@@ -137,7 +145,7 @@ def labels_of(files: Sequence[Path], calibrators: Sequence[Calibrator]) -> list[
 
 
 class _Scoring:
-    """What all scores of a file share: labels, tasks and the uncalibrated probabilities."""
+    """What all scores of a file share, and what is measured beside them."""
 
     def __init__(
         self, outputs: Outputs, grouping: Grouping, digest: str, n_bins: int, n_bootstrap: int
@@ -156,8 +164,27 @@ class _Scoring:
         self.digest = digest
         self.n_bins = n_bins
         self.n_bootstrap = n_bootstrap
+        self.arrivals = [self.in_shuffled_batches(UNCALIBRATED, self.plain)]
+        self.decisions: list[dict[str, Any]] = []
 
-    def decisions(self, label: str, shared: CrossFit) -> Iterator[dict[str, Any]]:
+    @property
+    def has_pure_batches(self) -> bool:
+        """Whether most batches of the file's tasks or of n rows, n > 1, hold one of several tasks."""
+        grouping = self.grouping
+        if not self.ids or grouping.how == "file" or grouping.sizes.max() == 1:
+            return False
+        pairs = set(zip(grouping.groups.tolist(), self.tasks.tolist(), strict=True))
+        return len(pairs) < 1.5 * len(grouping.sizes)
+
+    def in_shuffled_batches(self, method: str, calibrator: Calibrator) -> dict[str, Any]:
+        """Accuracy in shuffled batches of 32 rows, measured as in a run; warnings about them are left out."""
+        groups = batches_of(np.searchsorted(self.ids, self.tasks), seed=0)["mixed", 32]
+        with warnings.catch_warnings(action="ignore", category=EquableWarning):
+            p = calibrator.predict_proba(self.outputs.logits, features=self.outputs.features, groups=groups)
+        accuracy = float((p.argmax(axis=1) == self.labels).mean())
+        return {"arrival": "mixed", "batch": 32, "method": method, "seed": 0, "pooled_accuracy": accuracy}
+
+    def decide(self, label: str, shared: CrossFit) -> Iterator[dict[str, Any]]:
         """Sets and referral in the batches as given and, where rows have tasks, in the standard arrivals."""
         arrivals: dict[tuple[str, int], np.ndarray] = {AS_GIVEN: self.grouping.groups}
         if self.ids:
@@ -212,13 +239,7 @@ def _quantiles(temperature: FloatArray | None, rows: IntArray) -> dict[str, floa
     return dict(zip(QUANTILES, found.tolist(), strict=True))
 
 
-def _results(
-    scores: Mapping[str, Score],
-    decisions: Sequence[dict[str, Any]],
-    ids: tuple[int, ...],
-    facts: Mapping[str, Any],
-    grouping: Grouping,
-) -> Results:
+def _results(scores: Mapping[str, Score], scoring: _Scoring, facts: Mapping[str, Any]) -> Results:
     saved = {label: score for label, score in scores.items() if label != UNCALIBRATED}
     best = min(scores.values(), key=lambda score: float(score.comparison["average_ece"]))
     floors = best.facts["noise_floor"][: best.task + 1]
@@ -228,16 +249,17 @@ def _results(
         environment={},
         scores={(0, score.task, label): score for label, score in scores.items()},
         noise={(0, best.task): {"noise_floor": floors, "average": float(np.mean(floors))}},
-        decisions=tuple(decisions),
+        arrivals=tuple(scoring.arrivals),
+        decisions=tuple(scoring.decisions),
         labels={label: label for label in saved},
         kinds={label: score.facts["calibrator"] for label, score in scores.items()},
-        task_ids=ids,
-        file=_source([score.facts for score in saved.values()], facts, grouping),
+        task_ids=scoring.ids,
+        file=_source([score.facts for score in saved.values()], facts, scoring),
     )
 
 
-def _source(saved: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], grouping: Grouping) -> FileSource:
-    """The rows and batches in a sentence, and the digests of all files."""
+def _source(saved: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], scoring: _Scoring) -> FileSource:
+    """The rows and batches in a few sentences, and the digests of all files."""
     tasks = f", {facts['tasks']} tasks" if facts["tasks"] else ""
     rows = f"{facts['rows']:,} rows, {facts['classes']} classes{tasks}"
     shown = [("outputs", facts["outputs"]), ("outputs, SHA-256", facts["sha256"])]
@@ -246,12 +268,14 @@ def _source(saved: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], groupi
         shown.append((found["file"], f"{found['calibrator']}{settings}"))
         shown.append((f"{found['file']}, SHA-256", found["sha256"]))
     shown += [
-        ("batches", str(grouping)),
+        ("batches", str(scoring.grouping)),
         ("bins of the ECE", str(facts["bins"])),
         ("bootstrap replicates", f"{facts['bootstrap']:,}"),
         ("equable", equable.__version__),
     ]
-    return FileSource(f"{facts['outputs']}: {rows}. {grouping}.", tuple(shown))
+    noted = scoring.has_pure_batches and BATCHWISE & {found["calibrator"] for found in saved}
+    about = f"{facts['outputs']}: {rows}. {scoring.grouping}.{ONE_TASK if noted else ''}"
+    return FileSource(about, tuple(shown))
 
 
 def _decision_record(results: Results, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from equable.benchmark.settings import flatten
 from equable.reports.figures import Plot
 from equable.reports.results import Results, mean_of, percent_text, points_text
 from equable.reports.sentences import (
-    RECOMMENDED,
     TOLERATED,
     accepted_sentence,
     lead_method,
@@ -107,7 +106,7 @@ def _tiles(run: Results) -> list[tuple[str, str, str]]:
     accuracy = f"{values('accuracy')} %"
     if run.keeps_prediction(lead):
         return [*tiles, ("Accuracy", accuracy, "with and without calibration")]
-    mixed = shuffled(run, "pooled_accuracy") if lead == RECOMMENDED else ""
+    mixed = shuffled(run, lead)
     beside = [("Accuracy, shuffled", f"{mixed} %", "batches of 32, all rows pooled")] if mixed else []
     return [("Accuracy", accuracy, who), *beside, *tiles]
 

@@ -15,10 +15,11 @@ from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, 
 
 #: The method that a report opens with where it was run.
 RECOMMENDED = "taskmix"
+RUN_BATCHES = " (here a batch is one task's test set)"
 ASSUMPTION = (
-    "TaskMix changes predicted classes. It assumes that the rows of a batch come mostly from few tasks (here "
-    "a batch is one task's test set) and that the rows of a class are distributed as in the calibration "
-    "buffer (label shift); on shuffled or single rows it is reduced to the bias correction."
+    f"TaskMix changes predicted classes. It assumes that the rows of a batch come mostly from few tasks"
+    f"{RUN_BATCHES} and that the rows of a class are distributed as in the calibration buffer (label "
+    "shift); on shuffled or single rows it is reduced to the bias correction."
 )
 #: ARC, the paper's method, and the two methods with one temperature for all tasks.
 COMPARED = ("arc", "dats", "rc", "tcil")
@@ -74,21 +75,23 @@ def summarise(results: Results) -> list[str]:
     best_keeping = min(keeping, key=lambda m: results.mean(m, "average_ece"))
     spoken = dict.fromkeys([results.best, best_keeping, *COMPARED, *results.own])
     others = [m for m in spoken if m in results.ranked and m not in (lead, "uncalibrated")]
+    recommended = RECOMMENDED in {results.kinds.get(m, m) for m in results.ranked}
     sentences = [
         _headline(results, lead),
-        ASSUMPTION if lead == RECOMMENDED else "",
+        ASSUMPTION.replace(RUN_BATCHES, "" if results.file else RUN_BATCHES) if recommended else "",
         *(_headline(results, m) for m in others),
         _caveat(results),
     ]
     return [sentence for sentence in sentences if sentence]
 
 
-def shuffled(results: Results, measure: str) -> str:
-    """A pooled measure in shuffled batches, uncalibrated → recommended, in percent; "" if not measured."""
-    sides = ("uncalibrated", RECOMMENDED)
-    found = [results.arrival_value(side, SHUFFLED, measure) for side in sides]
+def shuffled(results: Results, method: str) -> str:
+    """Pooled accuracy in shuffled batches, before → after TaskMix, in percent; "" if not measured."""
+    if results.kinds.get(method, method) != RECOMMENDED:
+        return ""
+    found = [results.arrival_value(side, SHUFFLED, "pooled_accuracy") for side in ("uncalibrated", method)]
     values = [percent_text(value.mean) for value in found if value is not None]
-    return " → ".join(values) if len(values) == len(sides) else ""
+    return " → ".join(values) if len(values) == len(found) else ""
 
 
 def _headline(results: Results, method: str) -> str:
@@ -98,6 +101,8 @@ def _headline(results: Results, method: str) -> str:
     for name, label in (("accuracy", "accuracy"), ("average_ece", ece)):
         values = dict.fromkeys(percent_text(results.mean(m, name)) for m in ("uncalibrated", method))
         parts.append(f"{label} {' → '.join(values)} %")
+    if results.file and (mixed := shuffled(results, method)):
+        parts[0] += f" (in shuffled batches of {SHUFFLED[1]}: {mixed} %)"
     if method == "uncalibrated":
         parts += ["no method lowers it"] if len(results.ranked) > 1 else []
         return f"{results.label(method)}: {'; '.join(parts)}."
@@ -106,7 +111,8 @@ def _headline(results: Results, method: str) -> str:
     if results.has_tasks:
         parts.append(f"worst change of a task {points_text(results.mean(method, 'max_delta_ece'))} points")
         harmed = [results.task_name(t).removeprefix("Task ") for t in harmed_tasks(results, method)]
-        parts += [f"harmed beyond noise: task {', '.join(harmed)}"] if harmed else []
+        tasks = "task" if len(harmed) == 1 else "tasks"
+        parts += [f"harmed beyond noise: {tasks} {', '.join(harmed)}"] if harmed else []
     return f"{results.label(method)}: {'; '.join(parts)}."
 
 

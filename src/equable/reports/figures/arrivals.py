@@ -36,8 +36,8 @@ def eces(run: Results, method: str) -> list[float]:
 
 
 def arrivals_plot(run: Results) -> Plot | None:
-    """One line per method, one panel per arrival; None where no arrivals were measured."""
-    if not run.arrivals:
+    """One line per method, one panel per arrival; None where no arrivals were measured, or of a file."""
+    if not run.arrivals or run.file:
         return None
     ends = {run.label(m): (min(eces(run, m)), max(eces(run, m))) for m in drawn_methods(run)}
     parts = (f"{label} {number(low, 1)} to {number(high, 1)} %" for label, (low, high) in ends.items())

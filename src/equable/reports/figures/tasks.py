@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def _in_paper(run: Results, figure: int) -> str:
+    """The figure of the paper that is drawn; of a file none is."""
+    return "" if run.file else f" (the paper's Figure {figure})"
+
+
 def worst_plot(runs: Sequence[Results]) -> Plot:
     """Worst-case change in ECE of each method (Figure 1), of one run or several."""
     parts = []
@@ -38,7 +43,7 @@ def worst_plot(runs: Sequence[Results]) -> Plot:
         bars = (f"{label} {points_text(value.mean)}" for label, value in run.worst_changes().items())
         parts.append(f"{name}: {', '.join(bars)} points")
     caption = (
-        "Worst-case change in ECE of any task after calibration (the paper's Figure 1). "
+        f"Worst-case change in ECE of any task after calibration{_in_paper(runs[0], 1)}. "
         "To the right, hatched: the ECE of some task rises."
     )
     alt = f"Bar chart of the worst-case change in ECE. {'; '.join(parts)}."
@@ -85,9 +90,8 @@ def confidence_plot(run: Results) -> Plot | None:
         shown = f"confidence {number_list(confidence)} %, accuracy {number_list(accuracy)} %"
         parts.append(f"{run.label(method)}: {shown}")
     caption = (
-        "Mean confidence of each task after the last one, against the accuracy of the same predictions (the "
-        "paper's Figure 3). "
-        "The confidence of a calibrated classifier equals its accuracy."
+        "Mean confidence of each task after the last one, against the accuracy of the same predictions"
+        f"{_in_paper(run, 3)}. The confidence of a calibrated classifier equals its accuracy."
     )
     alt = f"Mean confidence and accuracy by task. {'; '.join(parts)}."
     return Plot("confidence", caption, alt, lambda: draw_confidence(run))
@@ -152,7 +156,7 @@ def learned_plot(run: Results) -> Plot | None:
     """Temperature of each task by method (Figure 5)."""
     if not (run.has_tasks and run.temperatures_by_method()):
         return None
-    caption = "Temperature that each method gives to each task's test set (the paper's Figure 5)."
+    caption = f"Temperature that each method gives to each task's test set{_in_paper(run, 5)}."
     caption += " The broad line is the ideal temperature." if "oracle_task" in run.methods else ""
     alt = "Temperature by task, one line per method; the table of every task and method holds the numbers."
     return Plot("learned_temperature", caption, alt, lambda: draw_learned_temperature(run))

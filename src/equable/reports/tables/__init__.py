@@ -15,7 +15,7 @@ from equable.reports.tables.arrivals import arrivals_table
 from equable.reports.tables.batch_estimates import batch_estimates_table
 from equable.reports.tables.by_task import protocol_table, referral_table, steps_table, task_table
 from equable.reports.tables.decisions import answered_table, sets_table
-from equable.reports.tables.main import beside_paper_table, intervals_table, main_table
+from equable.reports.tables.main import beside_paper_table, bound_note, intervals_table, main_table
 from equable.reports.tables.render import rich_table
 from equable.reports.tables.runtime import runtime_table
 from equable.reports.tables.table import Table
@@ -52,13 +52,15 @@ def terminal_tables(results: Results) -> list[RichTable]:
     """The tables of a file's results for a terminal of 80 columns."""
     tables = [main_table(results)] if results.has_tasks else []
     tables.append(task_table(results, narrow=True))
-    return [
-        rich_table(replace(table, of="", notes=(table.notes[0], MARK, *table.notes[2:]))) for table in tables
-    ]
+    return [_for_terminal(results, replace(table, of="")) for table in tables]
 
 
 def terminal_table(run: Path | Results) -> RichTable:
     """The main table of a run, for ``rich.print``; narrow enough for 80 columns."""
-    table = main_table(run if isinstance(run, Results) else load_results(run), narrow=True)
-    notes = (table.notes[0], MARK, table.sections[0].note)
+    results = run if isinstance(run, Results) else load_results(run)
+    return _for_terminal(results, main_table(results, narrow=True))
+
+
+def _for_terminal(results: Results, table: Table) -> RichTable:
+    notes = (table.notes[0], MARK, bound_note(results, results.methods))
     return rich_table(replace(table, notes=tuple(filter(None, notes))))

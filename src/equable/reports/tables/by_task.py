@@ -32,6 +32,7 @@ TASKS_NOTE = (
     "Change: of the ECE, with its 95 % interval. Accepted: the largest share of rows with at most "
     f"{TOLERATED} error among them, the threshold chosen in hindsight. T: median temperature of the rows."
 )
+ALONE_NOTE = "Intervals are for one task alone; harm is judged with wider ones, for all tasks together."
 NARROW_NOTE = (
     "Noise floor: the ECE of these confidences if they were perfectly calibrated. T: median temperature."
 )
@@ -65,6 +66,7 @@ def task_table(results: Results, *, narrow: bool = False) -> Table:
 
     name, title = ("tasks", "Every task and method") if results.has_tasks else ("main", "All rows")
     notes = [NARROW_NOTE] if narrow else [seeds_note(results), TASKS_NOTE]
+    notes += [ALONE_NOTE] if results.has_tasks and not narrow else []
     sections = tuple(section(view) for view in results.views)
     all_notes = tuple(filter(None, [*notes, bound_note(results, methods)]))
     return Table(name, results.title, title, "Method", columns, sections, all_notes)

@@ -192,9 +192,10 @@ def intervals_table(results: Results) -> Table | None:
         found = [*shown, *verdicts][: len(columns)]
         return [shown[0], *[Cell()] * (len(columns) - 1)] if method == "uncalibrated" else found
 
+    ends, seed = ("", "") if results.file else (", their ends averaged over seeds", ", not with the seed")
     notes = [
-        "95 % intervals of the paired bootstrap over rows, their ends averaged over seeds. They show how a "
-        "number varies with the test rows, not with the seed.",
+        f"95 % intervals of the paired bootstrap over rows{ends}. They show how a "
+        f"number varies with the test rows{seed}.",
         "A task is harmed if its ECE rises beyond noise, all tasks considered at once.",
     ]
     if results.interval(methods[-1], "average_ece") is None:
