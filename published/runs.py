@@ -64,7 +64,7 @@ RUNS = {
     "bloodcell-resnet32": Expected("BloodCell (rebuilt)", "ResNet32", 3, "bloodcell"),
     "skinlesions-slim": Expected("SkinLesions (rebuilt)", "SlimResNet18", 3, "skinlesions"),
     "skinlesions-resnet32": Expected("SkinLesions (rebuilt)", "ResNet32", 3, "skinlesions"),
-    "skinlesions64-slim": Expected("SkinLesions 64 px (rebuilt)", "SlimResNet18", 2, "skinlesions"),
+    "skinlesions64-slim": Expected("SkinLesions 64 px (rebuilt)", "SlimResNet18", 3, "skinlesions"),
     "digits": Expected("Digits", "SlimResNet18", 10),
 }
 #: Runs from the time when the temperatures of T-CIL were fitted exactly. Their networks are not available: the
