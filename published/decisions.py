@@ -2,7 +2,7 @@
 
     python -m published.decisions stored cifar100 planted monitor scale page
 
-``stored``: the runs of results/; ``cifar100``: the file that `published.er_cifar100` describes, EQUABLE_DATA names
+``stored``: the runs of results/, each also by its name; ``cifar100``: the file that `published.er_cifar100` describes, EQUABLE_DATA names
 its folder; ``planted``: data with known truth; ``monitor``: planted streams; ``scale``: 10⁶ rows; ``page``: the page of
 the numbers. A part replaces its own numbers in the file; all take about 15 minutes of one core. Each draw of a stored
 run pools the calibration buffer and the test rows of a seed's last step and draws as many buffer rows of each class
@@ -223,6 +223,8 @@ def parts(part: str) -> Iterator[tuple[str, Any]]:
     if part == "stored":
         for run in sorted(path for path in (ROOT / "results").iterdir() if path.is_dir()):
             yield run.name, measure(run_draws(run))
+    elif (ROOT / "results" / part).is_dir():
+        yield part, measure(run_draws(ROOT / "results" / part))
     elif part == "cifar100":
         file = read_npz(Path(os.environ["EQUABLE_DATA"]) / "er_cifar100_outputs.npz")
         for step in STEPS:
