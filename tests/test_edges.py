@@ -159,7 +159,7 @@ BAD_FITS = {
     "softmax at the end": ({"logits": softmax(DATA.logits)}, "logits must be the scores before softmax"),
     "softmax in float16": ({"logits": softmax(DATA.logits).astype(np.float16)}, "scores before softmax"),
     "one-hot labels": ({"y": np.eye(K)[DATA.y]}, "labels must have shape"),
-    "labels as text": ({"y": DATA.y.astype(str)}, "labels must be whole numbers; got .* of dtype <U"),
+    "labels as text": ({"y": DATA.y.astype(str)}, "labels must be whole numbers; got .* in row 0, dtype <U"),
     "labels as words": ({"y": [f"class {label}" for label in DATA.y]}, "labels must be whole numbers"),
     "labels as objects": (
         {"y": np.array([None, *DATA.y[1:]], dtype=object)},

@@ -68,7 +68,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_PUBLIC[name]), name)
     if name in _SUBMODULES:
         return import_module(f"equable.{name}")
-    raise AttributeError(f"module 'equable' has no attribute {name!r}")
+    hint = "; RC is TemperatureScaling fitted on the calibration buffer" if name == "RC" else ""
+    raise AttributeError(f"module 'equable' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -114,22 +114,25 @@ def refuse_probabilities(logits: np.ndarray, least_rows: int = 1) -> None:
 def as_labels(value: Any, n_rows: int, n_classes: int, name: str = "labels") -> IntArray:
     """The (N,) class indices in 0 … K − 1."""
     labels = as_integers(value, name, n_rows)
-    outside = labels[(labels < 0) | (labels >= n_classes)]
+    outside = np.flatnonzero((labels < 0) | (labels >= n_classes))
     if outside.size:
-        raise InputError(
-            f"{name} must lie in 0 … {n_classes - 1} (K = {n_classes} classes); got {outside[0]}"
-        )
+        got = f"got {labels[outside[0]]} in row {outside[0]}"
+        hint = "; labels start at 0" if (labels.min(), labels.max()) == (1, n_classes) else ""
+        raise InputError(f"{name} must lie in 0 … {n_classes - 1} (K = {n_classes} classes); {got}{hint}")
     return labels
 
 
 def as_integers(value: Any, name: str, n_rows: int) -> IntArray:
     """A (N,) vector of whole numbers."""
     array = as_vector(value, name, n_rows)
-    whole = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.floor(array)).all()
-    if not whole and array.dtype.kind not in "iub":
-        raise InputError(f"{name} must be whole numbers; got {_short(array)} of dtype {array.dtype}")
+    kind = array.dtype.kind
+    whole = np.isfinite(array) & (array == np.floor(array)) if kind == "f" else np.full(n_rows, kind in "iub")
+    if not whole.all():
+        row = whole.argmin()
+        value = array[row].item()
+        raise InputError(f"{name} must be whole numbers; got {value!r:.60} in row {row}, dtype {array.dtype}")
     # compared as Python ints, because 2⁶³ − 1 is not a float64
-    if array.dtype.kind in "uf" and array.size and (int(array.min()) < -(2**63) or int(array.max()) >= 2**63):
+    if kind in "uf" and array.size and (int(array.min()) < -(2**63) or int(array.max()) >= 2**63):
         raise InputError(f"{name} must fit in 64 bits with a sign; got {array.min()} … {array.max()}")
     return array.astype(np.int64)
 

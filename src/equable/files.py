@@ -32,6 +32,7 @@ FREE_BYTES = 64 * 2**20
 MAX_ITEM = 2**24  # bytes of one array entry, such as a text
 # zipfile unpacks these two in small pieces; bzip2 and lzma can turn 4 kB into gigabytes at once.
 COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+ZIP_MAGIC = (b"PK\3\4", b"PK\5\6")  # the latter without members
 END_RECORD = 22  # bytes at the end of a zip file, before a comment of at most 65,535
 # Version 3 of npy is for structured types only.
 READ_HEADER = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
@@ -162,11 +163,16 @@ def read_npz(path: StrPath, example: str = "np.savez(…, name=array)") -> dict[
     `example` is the hint shown for a bare .npy file.
     """
     with open(path, "rb") as stream:
-        if stream.read(len(npy_format.MAGIC_PREFIX)) == npy_format.MAGIC_PREFIX:
+        start = stream.read(9)
+        if start.startswith(npy_format.MAGIC_PREFIX):
             raise FileFormatError(
                 f"{path} must be an npz file of named arrays; it is a single array (npy). "
                 f"Make one with {example}"
             )
+        if not start.startswith(ZIP_MAGIC):
+            # safetensors begins with the length of its header, in eight bytes
+            kind = "a safetensors file" if start[4:] == b"\0\0\0\0{" else "neither a zip nor an npy file"
+            raise FileFormatError(f"{path} must be a whole npz file; it is {kind}")
         stream.seek(0)
         try:
             with np.load(stream, allow_pickle=False) as archive:

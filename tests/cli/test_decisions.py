@@ -50,7 +50,7 @@ def test_the_file_is_an_ordinary_calibrator_too(source, decided, tmp_path):
     ("options", "message"),
     [
         (("--sets", "1.5"), r"--sets must be in \(0, 1\); got 1.5"),
-        (("--max-error", "0"), r"max_error must be in \(0, 1\); got 0"),
+        (("--max-error", "0"), r"--max-error must be in \(0, 1\); got 0"),
         (("--sets", "0.9", "--guarantee", "row"), "--guarantee must be one of"),
         (("--guarantee", "row"), "--guarantee must be one of"),
     ],

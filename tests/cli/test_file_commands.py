@@ -81,7 +81,7 @@ def test_warnings_are_a_line_of_their_own(tmp_path):
             ("-m", "nonsense"),
             "method must be one of uncalibrated, .*dats.*rc.*'nonsense'",
         ),
-        (("-m", "dats", "--set", "coverage=1.4"), r"buffer\.npz.*coverage must .*\(0, 1\].*1\.4"),
+        (("-m", "dats", "--set", "coverage=1.4"), r"--set coverage=1\.4: coverage must .*\(0, 1\].*1\.4"),
         (("-m", "dats", "--set", "colour=red"), "DATS has the settings"),
         (("-m", "ts", "--current", "buffer.npz"), "--current must .*features"),
     ],
@@ -192,7 +192,10 @@ def wrong_files(outputs):
             {"logits": p / p.sum(axis=1, keepdims=True)},
             "changed.npz: logits must be the scores before softmax",
         ),
-        "string labels": ({"labels": names}, r"changed.npz: labels must be whole numbers; got array\(\['"),
+        "string labels": (
+            {"labels": names},
+            r"changed.npz: labels must be whole numbers; got 'cat' in row 0, dtype <U3",
+        ),
         "no rows": (
             {name: getattr(outputs, name)[:0] for name in ("logits", "labels", "features", "tasks")},
             "changed.npz: logits must have at least one row",

@@ -41,7 +41,7 @@ def test_a_single_array_is_no_dataset(tmp_path):
 
 def test_unknown_arrays_are_refused_by_name(tmp_path):
     np.savez(tmp_path / "rows.npz", z=[[2.0, 0.0], [0.0, 1.0]], y=[0, 1])
-    with raises_naming(FileFormatError, "rows.npz must", "'logits'", "'labels'", "['y', 'z']"):
+    with raises_naming(FileFormatError, "rows.npz must", "'logits'", "'labels'", "'z' is none"):
         equable.Outputs.load(tmp_path / "rows.npz")
 
 

@@ -337,7 +337,7 @@ def test_check_and_scenario_agree_on_small_classes(tmp_path: Path, images: int) 
 
 def test_check_says_the_rule_of_labels_in_a_dataset(tmp_path: Path) -> None:
     (problem,) = check(written(tmp_path / "own.npz", change(train_labels=np.arange(12) % 3 - 1))).problems
-    assert problem.endswith("labels must lie in 0 … 1 (K = 2 classes); got -1")
+    assert problem.endswith("labels must lie in 0 … 1 (K = 2 classes); got -1 in row 0")
 
 
 PAPER = ("paper_name", "classes", "samples", "tasks", "image_size")

@@ -84,10 +84,9 @@ def test_settings_that_are_refused(method, settings, message):
         calibrator_by_name(method, settings)
 
 
-def test_a_bad_value_is_refused_at_fit_and_names_the_file(outputs, tmp_path):
-    outputs.save(tmp_path / "a.npz")
-    with raises_naming(InputError, "a.npz", "coverage must", "(0, 1]", "1.4"):
-        fit_file(calibrator_by_name("dats", ["coverage=1.4"]), tmp_path / "a.npz")
+def test_a_bad_value_is_refused_before_a_file_is_read():
+    with raises_naming(InputError, "--set coverage=1.4: coverage must", "(0, 1]"):
+        calibrator_by_name("dats", ["coverage=1.4"])
 
 
 def test_current_file_is_what_fit_calls_current(outputs, tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 from equable.calibrators.base import Calibrator, require_fitted
 from equable.calibrators.validation import checked_attributes
 from equable.errors import FileFormatError, InputError
-from equable.files import StrPath, write_bytes
+from equable.files import ZIP_MAGIC, StrPath, write_bytes
 
 FORMAT = "equable-calibrator"
 SCHEMA = "1"
@@ -94,7 +94,9 @@ def load_with_extras(path: StrPath) -> tuple[Calibrator, dict[str, np.ndarray]]:
 def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     from safetensors import SafetensorError, safe_open
 
-    path.open("rb").close()  # raises the system's error for a folder or a missing permission
+    with path.open("rb") as stream:  # raises the system's error for a folder or a missing permission
+        if stream.read(4) in ZIP_MAGIC:
+            raise FileFormatError(f"{path} must be a whole safetensors file; it is an npz file")
     try:
         with safe_open(path, framework="np") as file:
             return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

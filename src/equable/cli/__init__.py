@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import sys
 
-from equable.cli import benchmark, datasets, files
-from equable.cli.app import app
+try:
+    from equable.cli import benchmark, datasets, files
+    from equable.cli.app import app
+except KeyboardInterrupt:
+    print("equable: interrupted", file=sys.stderr)
+    sys.exit(130)
 
 __all__ = ["app", "benchmark", "datasets", "files", "main"]
 

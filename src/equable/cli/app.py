@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,29 +13,44 @@ from equable.errors import EquableError, os_error_text
 
 EPILOG = """
 Exit codes: 0 done · 1 an error (one line on standard error names it) ·
-2 wrong usage · 130 interrupted (the same command resumes).
+2 wrong usage · 130 interrupted (run, demo, score, arrivals and ablate: the same command resumes).
 """
+RESUMING = ("run", "demo", "score", "arrivals", "ablate")
+UsageError: Any = typer.BadParameter.__base__  # typer does not export it
 
 
 class EquableGroup(TyperGroup):
     """Turns errors into one line on standard error and an exit code."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Read the words of the command line and run a command; typer would print wrong usage as a box."""
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except UsageError as error:
+            if message := error.format_message():  # empty after the help of a command without words
+                typer.echo(f"equable: {message}", err=True)
+            code = error.exit_code
+        sys.exit(code)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
+        code = 1
         try:
             return super().invoke(ctx)
         except EquableError as error:
-            typer.echo(f"equable: {error}", err=True)
-            raise typer.Exit(1) from None
+            message = str(error)
+        except BrokenPipeError:
+            raise  # the reader, such as `head`, wants no more: typer exits with 1
         except OSError as error:
-            typer.echo(f"equable: {os_error_text(error)}", err=True)
-            raise typer.Exit(1) from None
+            message = os_error_text(error)
         except MemoryError as error:
-            typer.echo(f"equable: not enough memory: {str(error) or 'a smaller input may fit'}", err=True)
-            raise typer.Exit(1) from None
+            message = f"not enough memory: {str(error) or 'a smaller input may fit'}"
         except KeyboardInterrupt:
-            typer.echo("equable: interrupted; the same command resumes", err=True)
-            raise typer.Exit(130) from None
+            code = 130
+            message = "interrupted" + "; the same command resumes" * (ctx.invoked_subcommand in RESUMING)
+            typer.echo(err=True, nl=sys.stderr.isatty())  # below the progress bar
+        typer.echo(f"equable: {message}", err=True)
+        raise typer.Exit(code)
 
 
 app = typer.Typer(

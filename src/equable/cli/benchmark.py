@@ -57,14 +57,13 @@ def run(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            "--data", help="Dataset: a name, an npz file, a folder (./cifar10 for one with a dataset's name)."
-        ),
+        typer.Option("--data", help="Dataset: name, npz file or folder (./cifar10 if named like a dataset)."),
     ] = None,
     data_dir: DataDir = None,
     seeds: Annotated[str | None, typer.Option("--seeds", help="0,1,2 or 0-9.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, as in default.toml; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="key=value; config.toml of a run lists all keys. May be repeated."),
     ] = None,
     method: Method = None,
     jobs: Annotated[
@@ -73,14 +72,12 @@ def run(
             "--jobs",
             "-j",
             min=1,
-            help="Seeds at once; by default one, or as many as the cores hold if training.threads is set.",
+            help="Seeds at once; default: 1, or by the cores if training.threads is set.",
         ),
     ] = None,
     dask: Annotated[
         str | None,
-        typer.Option(
-            "--dask", metavar="ADDRESS", help="Run the seeds on the cluster of this Dask scheduler."
-        ),
+        typer.Option("--dask", metavar="ADDRESS", help="Run the seeds on the cluster of a Dask scheduler."),
     ] = None,
     tries: Annotated[
         int, typer.Option("--tries", min=1, help="Deaths of a seed's process after which the seed fails.")
@@ -104,9 +101,7 @@ def run(
     progress = False if json else None
     if is_grid(Path(what)):
         if data is not None or method:
-            raise typer.BadParameter(
-                "the file of a grid names its data and methods", param_hint="--data, --method"
-            )
+            raise typer.BadParameter("a grid file names data and methods", param_hint="--data, --method")
         grid = load_grid(Path(what), data_dir=data_dir, settings=set_ or (), seeds=seeds)
         workers = Workers(jobs or default_jobs(grid.runs.values()), dask, tries)
         result = run_grid(grid, target, workers=workers, progress=progress, report=_write_report)
@@ -142,7 +137,7 @@ def _print_run(result: RunResult, json: bool) -> None:
 
 @app.command(epilog="Examples: equable status runs/cifar10 · equable status runs/grid --json")
 def status(run: RunPath, json: Json = False) -> None:
-    """Show which seeds of a run or a grid are done, running, failed or missing."""
+    """Show which seeds are done, running, failed or missing: not finished; the same run command resumes."""
     from equable.benchmark.status import count_states
     from equable.benchmark.status import status as read_status
 
@@ -196,9 +191,7 @@ def ablate(run: RunPath, jobs: Jobs = 1, json: Json = False) -> None:
     from equable.benchmark.run_folder import open_run
 
     records = ablate_run(open_run(run), jobs=jobs, progress=False if json else None)
-    lines = [
-        f"{name}: {len(rows)} records in {run / 'ablations' / name}.json" for name, rows in records.items()
-    ]
+    lines = [f"{name}: {len(rows)} records in {run}/ablations/{name}.json" for name, rows in records.items()]
     text = "\n".join([*lines, f"Tables and figures: equable report {run}"])
     print_either(json, {"folder": run, "ablations": records}, text)
 
@@ -218,7 +211,7 @@ def arrivals(run: RunPath, jobs: Jobs = 1, json: Json = False) -> None:
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", exists=True, file_okay=False)],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to write; needed for several runs.")
+        Path | None, typer.Option("--out", "-o", help="Its folder; needed for several runs.")
     ] = None,
     json: Json = False,
 ) -> None:

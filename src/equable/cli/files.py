@@ -37,9 +37,7 @@ Groups = Annotated[
     typer.Option("--groups", metavar="all|tasks|file|N", callback=_checked_groups, help=GROUPS_HELP),
 ]
 
-Html = Annotated[
-    Path | None, typer.Option("--html", metavar="PAGE.html", help="Write a self-contained page.")
-]
+Html = Annotated[Path | None, typer.Option("--html", metavar="PAGE.html", help="A self-contained page.")]
 
 
 @app.command(
@@ -71,9 +69,7 @@ def calibrate(
     ] = None,
     decisions: Annotated[
         bool,
-        typer.Option(
-            "--decisions", help="Also store cross-fitted posteriors, for apply --sets and --max-error."
-        ),
+        typer.Option("--decisions", help="Store cross-fitted posteriors for apply --sets and --max-error."),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -84,7 +80,7 @@ def calibrate(
     from equable.benchmark.score_method import learnt_numbers
     from equable.deploy.fit_file import calibrator_by_name, fit_file
 
-    _check_target(out, "-o", outputs, current)
+    _check_target(out, "--out", outputs, current, suffix=".safetensors")
     with _warnings_to_stderr() as messages:
         fit = fit_file(calibrator_by_name(method, set_ or ()), outputs, current, decisions)
         (fit.calibrator if fit.shared is None else fit.shared).save(out)
@@ -132,7 +128,7 @@ def apply(
     from equable.deploy.apply_file import apply_calibrator, decide, group_rows, warn_of_one_batch
     from equable.deploy.fit_file import file_in_errors, load_outputs
 
-    _check_target(out, "-o", outputs, calibrator)
+    _check_target(out, "--out", outputs, calibrator, suffix=".npz")
     fitted = load(calibrator)
     rows = load_outputs(outputs)
     with file_in_errors(outputs):
@@ -175,9 +171,7 @@ def evaluate(
     bins: Annotated[int, typer.Option("--bins", min=1, help="Equal-width bins of the ECE.")] = 10,
     bootstrap: Annotated[
         int,
-        typer.Option(
-            "--bootstrap", min=0, help="Replicates behind the 95 % intervals, at least 40; 0: no intervals."
-        ),
+        typer.Option("--bootstrap", min=0, help="Replicates of the 95 % intervals: 0 (none) or at least 40."),
     ] = 1000,
     json: Json = False,
 ) -> None:
@@ -246,8 +240,8 @@ def _print_results(results: Any) -> None:
         typer.echo(sentence)
 
 
-def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
-    """Refuse a target that would overwrite an input or cannot be a file, before any work."""
+def _check_target(target: Path, option: str, *inputs: Path | None, suffix: str = "") -> None:
+    """Refuse a target that would overwrite an input, cannot be a file or ends like another kind of file."""
     for source in inputs:
         if source is not None and target.exists() and target.samefile(source):
             raise InputError(f"{option} must be another file than the input {source}; got {target}")
@@ -257,6 +251,8 @@ def _check_target(target: Path, option: str, *inputs: Path | None) -> None:
     parent = next(folder for folder in target.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise InputError(f"{option} must lie in a folder; {parent} is a file")
+    if suffix and target.suffix.lower() not in ("", suffix):
+        raise InputError(f"{option} must end in {suffix}; got {target}")
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from equable.datasets.base import Dataset, VectorDataset
+from equable.datasets.base import SPLIT_NAMES, Dataset, VectorDataset
 from equable.datasets.load import is_cached, load_dataset, resolve
 from equable.datasets.registry import DATASETS, Source
 from equable.datasets.tinyimagenet import is_tinyimagenet
 from equable.errors import EquableError, MissingExtraError
 from equable.files import StrPath
-from equable.scenarios.tasks import incomplete_classes
+from equable.scenarios.tasks import NOT_GIVEN, incomplete_classes
 
 FEW_ROWS = 10
 LISTED = ("name", "paper_name", "classes", "samples", "tasks", "image_size", "origin", "licence", "notes")
@@ -34,6 +34,7 @@ class DatasetReport:
     counts: dict[str, tuple[int, ...]]
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
+    unknown: int = 0  # vectors of no known class, for testing
 
     @property
     def ok(self) -> bool:
@@ -47,7 +48,10 @@ class DatasetReport:
             lines.append(f"{kind} {'×'.join(map(str, self.image_shape))}, {len(self.class_names)} classes")
         for split, row in self.counts.items():
             by_class = ", ".join(f"{name} {count}" for name, count in zip(self.class_names, row, strict=True))
-            lines.append(f"{split}: {sum(row)} {kind} ({by_class})")
+            title = "no splits given" if split == SPLIT_NAMES[NOT_GIVEN] else split
+            lines.append(f"{title}: {sum(row)} {kind} ({by_class})")
+        if self.unknown:
+            lines.append(f"unknown (test): {self.unknown} vectors")
         lines += [f"problem: {text}" for text in self.problems[:_SHOWN]]
         if len(self.problems) > _SHOWN:
             lines.append(f"and {len(self.problems) - _SHOWN} more problems")
@@ -98,11 +102,11 @@ def check(
         return DatasetReport(name, kind, (), (), {}, (str(error),), ())
     counts = {split: tuple(int(n) for n in row) for split, row in dataset.counts().items()}
     shape = tuple(int(length) for length in dataset.rows.shape[1:])
+    unknown = getattr(dataset, "unknown", None)
     if kind == "npz":
         kind = "npz of vectors" if isinstance(dataset, VectorDataset) else "npz of the MedMNIST layout"
-    return DatasetReport(
-        name, kind, shape, dataset.class_names, counts, _problems(dataset), _warnings(dataset)
-    )
+    found = (_problems(dataset), _warnings(dataset), 0 if unknown is None else len(unknown))
+    return DatasetReport(name, kind, shape, dataset.class_names, counts, *found)
 
 
 def _format(found: Source | Path) -> str:

@@ -117,8 +117,9 @@ def decide(
     Returns the arrays that were asked for, and the mean size of the sets and the share of rows accepted.
     """
     require_choice(guarantee, "--guarantee", GUARANTEES)
-    if level is not None:
-        require_number(level, "--sets", 0, 1, open_low=True, open_high=True)
+    for value, option in ((level, "--sets"), (max_error, "--max-error")):
+        if value is not None:
+            require_number(value, option, 0, 1, open_low=True, open_high=True)
     arrays: dict[str, np.ndarray] = {}
     shares: dict[str, float] = {}
     if level is None and max_error is None:

@@ -55,9 +55,10 @@ def calibrator_by_name(method: str, settings: Sequence[str] = ()) -> Calibrator:
         known = ", ".join([*CALIBRATORS, *ALIASES])
         raise ConfigError(f"method must be one of {known}; got {method!r}")
     calibrator = CALIBRATORS[name]()
-    for text in settings:
-        key, value = parse_setting(text)
-        calibrator.set_params(**{key: tuple(value) if isinstance(value, list) else value})
+    values = dict(map(parse_setting, settings))
+    with file_in_errors(" ".join(f"--set {text}" for text in settings)):
+        calibrator.set_params(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        calibrator.check()
     return calibrator
 
 

@@ -15,10 +15,7 @@ import numpy as np
 from equable.arrays import BoolArray, IntArray
 from equable.errors import FileFormatError, InputError
 from equable.files import StrPath, read_npz, write_npz
-from equable.outputs import Outputs
-
-#: Array of ``validation.npz``: true for the rows of the calibration buffer.
-MASK = "in_calibration_buffer"
+from equable.outputs import MASK, Outputs
 
 
 @dataclass(frozen=True, eq=False)
