@@ -17,11 +17,6 @@ from equable.files import StrPath, read_npz, write_npz
 
 SCHEMA = 1
 SAVE_EXAMPLE = "np.savez('rows.npz', logits=…, labels=…)"
-#: Array of a run's ``validation.npz``: true for the rows of the calibration buffer.
-MASK = "in_calibration_buffer"
-BUFFER_HINT = (
-    "; equable.scenarios.ValidationSet.load(path).calibration_buffer.save('buffer.npz') writes the buffer"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +111,8 @@ class Outputs:
         known = sorted(f.name for f in fields(cls))
         strange = [name for name in arrays if name not in known]
         if "logits" not in arrays or strange:
-            rule = f"{path} must hold the array 'logits' and none but {known}; "
             found = f"{strange[0]!r} is none of them" if strange else f"it holds {sorted(arrays)}"
-            raise FileFormatError(f"{rule}{found}{BUFFER_HINT if MASK in strange else ''}")
+            raise FileFormatError(f"{path} must hold the array 'logits' and none but {known}; {found}")
         try:
             return cls(**arrays)
         except InputError as error:

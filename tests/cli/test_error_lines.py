@@ -10,10 +10,6 @@ import pytest
 import equable.benchmark.config
 import equable.datasets
 from calling import call, refused
-from equable.benchmark.config import load_config
-from equable.benchmark.run_data import load_data
-from equable.errors import ConfigError
-from equable.scenarios import ValidationSet
 from messages import assert_words, raises_naming
 
 
@@ -159,12 +155,6 @@ def test_the_array_that_does_not_belong_is_named(written, source, tmp_path):
     assert refused(call("evaluate", path), r"none but \[.*'logits'.*\]; 'patient_id' is none of them$")
 
 
-def test_the_validation_file_of_a_run_says_how_to_get_the_buffer(served_outputs, tmp_path):
-    ValidationSet(served_outputs, np.ones(360, bool)).save(tmp_path / "validation.npz")
-    result = call("calibrate", tmp_path / "validation.npz", "-m", "ts", "-o", tmp_path / "cal")
-    assert refused(result, r"'in_calibration_buffer' is none of them; .*ValidationSet\.load\(path\)\.cal")
-
-
 def test_a_bad_label_is_named_with_its_row(served_outputs, written):
     labels = served_outputs.labels.astype(float)
     labels[7] = 2.5
@@ -176,21 +166,6 @@ def test_a_bad_label_is_named_with_its_row(served_outputs, written):
     first = np.flatnonzero(served_outputs.labels == 8)[0]
     result = call("evaluate", written(labels=served_outputs.labels + 1))
     assert refused(result, rf"; got 9 in row {first}; labels start at 0$")
-
-
-# Errors of a run ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("tasks", ["[2, 2]", "7"])
-def test_tasks_that_do_not_suit_the_data_name_the_file(tmp_path, tasks):
-    np.savez(tmp_path / "rows.npz", train_features=np.eye(30), train_labels=np.arange(30) % 3)
-    (tmp_path / "t.toml").write_text(f'[data]\nsource = "rows.npz"\n[scenario]\ntasks = {tasks}\n')
-    result = call("run", tmp_path / "t.toml", "--out", tmp_path / "run")
-    assert refused(result, r"^equable: \S*t\.toml: scenario\.tasks must .*3 classes")
-    config = load_config(str(tmp_path / "t.toml"), settings=["scenario.tasks=2"])
-    with raises_naming(ConfigError, "--set: scenario.tasks must"):
-        load_data(config)
-    assert config == config.model_validate(config.model_dump())  # origins are no settings
 
 
 def test_check_counts_the_unknown_rows(tmp_path):

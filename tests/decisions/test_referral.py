@@ -97,11 +97,8 @@ def test_too_few_effective_rows_accept_nothing_and_say_so(tmp_path):
     y = np.repeat(np.arange(4), 11)
     logits = 20 * np.eye(4)[y] + rng.normal(size=(44, 4))
     referral = equable.Referral(equable.TemperatureScaling(), 0.05, 0.9).fit(logits, y)
-    with pytest.warns(EvidenceWarning, match="45 .*without an error") as told:
+    with pytest.warns(EvidenceWarning, match="45 .*without an error"):
         assert not referral.accept(logits).any()
-    # 44 rows without an error bound it by 1 − 0.1^(1/44) = 5.1 %
-    assert str(told[0].message).endswith("; for all rows here this buffer allows max_error ≥ 0.06")
-    assert equable.Referral.from_cross_fit(referral.cross_fit_, 0.06, 0.9).accept(logits).any()
     more = CrossFit(
         referral.cross_fit_.calibrator,
         np.concatenate([referral.cross_fit_.posteriors] * 2),

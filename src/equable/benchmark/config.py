@@ -88,7 +88,7 @@ def load_config(
     if not config.data.source:
         option = "{ preset = …, data = PATH }" if place else "--data PATH"
         raise ConfigError(f"{base.origin}: data.source must name the data; give {option}")
-    _check_data(config)
+    _check_data(config, _origins(layers))
     return config
 
 
@@ -141,9 +141,9 @@ def parse_seeds(text: str, origin: str = "--seeds") -> list[int]:
     return seeds
 
 
-def check_classes(config: Config, n_classes: int) -> None:
+def check_classes(config: Config, n_classes: int, origins: Mapping[str, str] | None = None) -> None:
     """Refuse tasks, an order or a replay memory that do not suit a dataset of `n_classes` classes."""
-    origins = config.origins
+    origins = origins or {}
     tasks = config.scenario.tasks
     order = config.scenario.order
     memory = config.training.memory_size
@@ -167,9 +167,13 @@ def _require(holds: bool, origins: Mapping[str, str], key: str, rule: str, value
         raise ConfigError(f"{origins.get(key, 'settings')}: {key} must {rule}; got {value!r:.200}")
 
 
+def _origins(layers: Sequence[SettingsLayer]) -> dict[str, str]:
+    return {key: layer.origin for layer in layers for key in layer.values}
+
+
 def _build(layers: Sequence[SettingsLayer]) -> Config:
     """Merge the layers, later ones over earlier ones, and check every value."""
-    origins = {key: layer.origin for layer in layers for key in layer.values}
+    origins = _origins(layers)
     known = set(layers[0].values)
     for key, origin in origins.items():
         if key not in known:
@@ -187,7 +191,6 @@ def _build(layers: Sequence[SettingsLayer]) -> Config:
         config = Config.model_validate(tables)
     except ValidationError as error:
         raise validation_error(error, name) from None
-    config.origins.update(origins)
     seeds = config.seeds
     fractions = config.scenario.fractions
     _require(len(set(seeds)) == len(seeds), origins, "seeds", "be distinct", seeds)
@@ -195,16 +198,16 @@ def _build(layers: Sequence[SettingsLayer]) -> Config:
     return config
 
 
-def _check_data(config: Config) -> None:
+def _check_data(config: Config, origins: Mapping[str, str]) -> None:
     """Require that the data exist and, where the classes are known, that they suit the tasks."""
     from equable.datasets import DATASETS, resolve
 
     source = config.data.source
     if source in DATASETS:
-        check_classes(config, DATASETS[source].classes)
+        check_classes(config, DATASETS[source].classes, origins)
     rule = f"be an existing file or folder, or one of {', '.join(DATASETS)}"
-    _require(source in DATASETS or Path(source).exists(), config.origins, "data.source", rule, source)
+    _require(source in DATASETS or Path(source).exists(), origins, "data.source", rule, source)
     try:
         resolve(source)
     except DataError as error:
-        raise DataError(f"{config.origins['data.source']}: {error}") from error
+        raise DataError(f"{origins['data.source']}: {error}") from error

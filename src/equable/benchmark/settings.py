@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import tomli_w
@@ -82,11 +81,6 @@ class Config(SettingsTable):
     training: TrainingSettings
     score: ScoreSettings
     methods: dict[str, MethodSettings] = {}
-
-    @cached_property
-    def origins(self) -> dict[str, str]:
-        """Where the value of each dotted key is given, for error messages; no part of the settings."""
-        return {}
 
     @property
     def n_tasks(self) -> int:

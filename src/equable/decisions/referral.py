@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from bisect import bisect_left
 from typing import Any, ClassVar
 
 import numpy as np
@@ -90,7 +89,7 @@ class Referral(Decision):
         """Whether the classifier may decide each row, (N,) boolean; `groups` as for ``predict_proba``."""
         batches = self._fitted().calibrate(logits, features, groups)
         tau = self.thresholds_of(batches)
-        self._warn_if_refused(batches, tau)
+        self._warn_if_refused(int(np.isinf(tau).sum()), len(tau))
         accepted: np.ndarray = batches.probabilities.max(axis=1) >= tau
         return accepted
 
@@ -101,21 +100,15 @@ class Referral(Decision):
     def _numbers(self) -> tuple[float, float]:
         return self.max_error, self.confidence_level
 
-    def _warn_if_refused(self, batches: Batches, tau: FloatArray) -> None:
-        refused = int(np.isinf(tau).sum())
+    def _warn_if_refused(self, refused: int, n_rows: int) -> None:
         if not refused:
             return
-        shared = self._fitted()
-        others = [Referral.from_cross_fit(shared, e / 100, self.confidence_level) for e in range(1, 100)]
-        enough = bisect_left(others, True, key=lambda r: bool(np.isfinite(r.thresholds_of(batches)).all()))
-        allowed = f"; for all rows here this buffer allows max_error ≥ {(enough + 1) / 100:g}"
         needed = math.log1p(-self.confidence_level) / math.log1p(-self.max_error)
         rows = f"{math.ceil(needed)}" if needed < 1e9 else f"{needed:.3g}"  # also infinite
         warnings.warn(
-            f"{refused} of {len(tau)} rows are in batches for which no threshold keeps the error at or below "
+            f"{refused} of {n_rows} rows are in batches for which no threshold keeps the error at or below "
             f"{self.max_error:g} with confidence {self.confidence_level:g}: none of them is accepted. "
-            f"At least {rows} effective calibration rows without an error are needed"
-            + (allowed if enough < len(others) else ""),
+            f"At least {rows} effective calibration rows without an error are needed",
             EvidenceWarning,
             stacklevel=3,
         )

@@ -15,7 +15,10 @@ import numpy as np
 from equable.arrays import BoolArray, IntArray
 from equable.errors import FileFormatError, InputError
 from equable.files import StrPath, read_npz, write_npz
-from equable.outputs import MASK, Outputs
+from equable.outputs import Outputs
+
+#: Array of ``validation.npz``: true for the rows of the calibration buffer.
+MASK = "in_calibration_buffer"
 
 
 @dataclass(frozen=True, eq=False)
