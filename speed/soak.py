@@ -1,6 +1,6 @@
 """Many small seeds on a cluster whose processes are killed at random: ``python -m speed.soak [SEEDS]``.
 
-Every 5–10 s a worker, the scheduler or the driver (the command ``equable run``) is killed, and the command
+Every 10–20 s a worker, the scheduler or the driver (the command ``equable run``) is killed, and the command
 is repeated until it ends by itself. A cell is one task of one seed. Every cell must be done, no file of a
 finished cell may be written again, and a last command finds nothing left to do. Only commands, files and
 processes are used. The results are stored in ``speed/results/soak.json``.
@@ -33,7 +33,7 @@ TASKS = 5
 WORKERS = 2
 #: More than the default of 3: workers die often, and not because of a seed.
 TRIES = 10
-KILL_EVERY = (5.0, 10.0)
+KILL_EVERY = (10.0, 20.0)
 #: What is killed, and how often relative to the others.
 TARGETS = {"worker": 6, "scheduler": 1, "driver": 1}
 RESULT = Path(__file__).parent / "results" / "soak.json"
