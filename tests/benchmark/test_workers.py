@@ -73,6 +73,17 @@ def test_outcomes_deaths_and_logs(planted):
     assert [job.recorded().state for job in jobs] == ["failed", "failed", "failed", "done"]
 
 
+def test_seeds_that_were_finished_before_come_last(planted, monkeypatch):
+    order = []
+    monkeypatch.setattr(workers, "watch_seed", lambda job: order.append(job.seed) or SeedState("done"))
+    with hold([planted]) as lease:
+        jobs = [job_of(planted, seed, lease) for seed in (5, 6, 7)]
+        jobs[0].record(SeedState("done"))
+        jobs[1].record(SeedState("running"))
+        states = run_seeds(jobs, lease, Workers(jobs=1), lambda *_: None)
+    assert (order, len(states)) == ([6, 7, 5], 3)
+
+
 @pytest.mark.parametrize("loss", ["released", "taken", "interrupted"])
 def test_no_process_works_without_its_lease(planted, monkeypatch, loss):
     monkeypatch.setattr("equable.benchmark.lease.HEARTBEAT", 0.1)

@@ -24,7 +24,7 @@ from typing import Any
 
 from equable.benchmark.environment import THREAD_VARIABLES, cpu_count
 from equable.benchmark.lease import Lease, is_held
-from equable.benchmark.seed_process import STOPPED, TRIES, SeedJob, SeedState
+from equable.benchmark.seed_process import STOPPED, TRIES, SeedJob, SeedState, read_state
 from equable.benchmark.settings import Config
 from equable.errors import ClusterError, LockedError, MissingExtraError, os_error_text
 
@@ -86,7 +86,9 @@ def run_seeds(
     """
     found: dict[SeedJob, SeedState] = {}
     with _executor(workers, len(jobs)) as (executor, check):
-        waiting = {executor.submit(watch_seed, job): job for job in jobs}
+        # seeds that a former run finished are only verified, after the others
+        order = sorted(jobs, key=lambda job: read_state(Path(job.folder), job.seed).state == "done")
+        waiting = {executor.submit(watch_seed, job): job for job in order}
         try:
             while waiting:
                 wait(waiting, timeout=SECONDS_BETWEEN_TICKS, return_when=FIRST_COMPLETED)
