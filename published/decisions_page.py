@@ -24,7 +24,7 @@ Numbers behind [decisions](decisions.md), at a level of 90 % and a tolerated err
 draws. A draw of a stored run pools the calibration buffer and the test rows of a seed's last step, takes as many buffer rows of
 each class anew, and tests on the rest; seeds are used in turn, and draw i has the random seed i. CIFAR-100: 20 buffer rows per class. Planted: three
 tasks of two Gaussian classes, a buffer of 600 rows with equal tasks, 6,000 test rows of a random mix. RC, pooled, is split conformal on one
-temperature, with one threshold for all rows. Draws of a run share its networks (2 to 10 seeds) and most of its rows: the intervals are
+temperature, with one threshold for all rows. Draws of a run share its networks (3 to 10 seeds) and most of its rows: the intervals are
 about other buffers, not about other networks."""
 
 WHY = """\
