@@ -20,6 +20,8 @@ TABLES = [item for text in TEXTS for item in tomllib.loads(text.decode()).items(
 KEYS = sorted({f"{key}.{name}" for key, table in TABLES if isinstance(table, dict) for name in table})
 KEYS += sorted({key for key, value in TABLES if not isinstance(value, dict)})
 KEYS += ["methods", "colour", "data", "training"]
+#: ``--set data.source`` counts after ``--data``: it could name data that exist, and a run would begin.
+KEYS_BUT_DATA = [key for key in KEYS if key != "data.source"]
 #: The one odd text that is right: a quoted dotted key.
 RIGHT = b"'data.source' = 'digits'"
 ODD = [
@@ -127,7 +129,7 @@ def test_settings(sandbox, content):
 @FUZZ
 @given(
     words=st.lists(
-        st.text(max_size=30) | st.builds("{}={}".format, st.sampled_from(KEYS), VALUES), max_size=3
+        st.text(max_size=30) | st.builds("{}={}".format, st.sampled_from(KEYS_BUT_DATA), VALUES), max_size=3
     )
 )
 def test_words(sandbox, words):
