@@ -75,7 +75,7 @@ def call(*words: object) -> str | EquableError:
     if found.exit_code == 0:
         return found.stdout
     assert found.exit_code in (1, 2), found.output
-    if found.exit_code == 1 and not found.stdout:  # usage errors are boxes, reports go to standard output
+    if not found.stdout:  # reports go to standard output
         lines = found.stderr.splitlines()
         own = [line for line in lines if line.startswith("equable: ") and "warning: " not in line]
         assert len(own) == 1, found.stderr

@@ -15,12 +15,12 @@ from equable.reports.results import ABLATION_TITLES, Arrival, Results, mean_of, 
 
 #: The method that a report opens with where it was run.
 RECOMMENDED = "taskmix"
-RUN_BATCHES = " (here a batch is one task's test set)"
 ASSUMPTION = (
-    f"TaskMix changes predicted classes. It assumes that the rows of a batch come mostly from few tasks"
-    f"{RUN_BATCHES} and that the rows of a class are distributed as in the calibration buffer (label "
-    "shift); on shuffled or single rows it is reduced to the bias correction."
+    "TaskMix changes predicted classes. It assumes that the rows of a batch come mostly from few tasks{here} "
+    "and that the rows of a class are distributed as in the calibration buffer (label shift); on shuffled "
+    "or single rows it is reduced to the bias correction."
 )
+IN_A_RUN = " (here a batch is one task's test set)"
 #: ARC, the paper's method, and the two methods with one temperature for all tasks.
 COMPARED = ("arc", "dats", "rc", "tcil")
 SHUFFLED: Arrival = ("mixed", 32)
@@ -78,7 +78,7 @@ def summarise(results: Results) -> list[str]:
     recommended = RECOMMENDED in {results.kinds.get(m, m) for m in results.ranked}
     sentences = [
         _headline(results, lead),
-        ASSUMPTION.replace(RUN_BATCHES, "" if results.file else RUN_BATCHES) if recommended else "",
+        ASSUMPTION.format(here="" if results.file else IN_A_RUN) if recommended else "",
         *(_headline(results, m) for m in others),
         _caveat(results),
     ]
